@@ -1,6 +1,5 @@
 """Silence is watched, not computed; names and targets find exactly who is meant."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,13 +8,11 @@ from hypothesis import strategies as st
 
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
-from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.observed_activity import ActivityKind
 from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import Judgement, judge
 from watchdog.errors import Conflict
-from watchdog.kill import order as orders
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)
 S = timedelta(seconds=1)
@@ -395,39 +392,6 @@ def test_a_living_name_is_taken_for_its_owner_only() -> None:
     one.refuse_taken("alpha", 1001)
 
 
-def test_an_agent_that_told_no_process_is_not_said_to_have_lost_one() -> None:
-    """`remove` and `stop` of it: "no process was left to kill" sounds as if one had run."""
-    told = [
-        orders.told(orders.Order("r", who, Reason.STOP, KillOptions(), "uid 0", "removed", 0))
-        for who in (agent(), agent(identity=Identity("host", "boot", 2, 7)))
-    ]
-    assert told == ["no pid was ever registered, so there was nothing to kill", "no process of it was left to kill"]
-
-
-@pytest.mark.parametrize(
-    ("source", "code", "number", "status"),
-    [
-        ("run", 0, None, Status.COMPLETED),
-        ("run", 1, None, Status.FAILED),
-        ("run", None, 9, Status.FAILED),
-        ("run", None, None, Status.FAILED),
-        ("register", None, None, Status.COMPLETED),  # nobody was to see it: before Linux 6.15 nobody ever does
-    ],
-)
-def test_a_success_that_its_run_did_not_see_is_none(
-    source: str, code: int | None, number: int | None, status: Status
-) -> None:
-    """Who has a `run` has a witness; one that is silent was killed too."""
-    who = agent()
-    who.reg = replace(who.reg, source=source)
-    who.exit_code, who.exit_signal, who.exit_told = code, number, "as somebody says"
-    order = orders.Order("r", who, Reason.GONE, KillOptions(), "daemon", "gone", 0)
-
-    assert orders.status_of(order, who) is status
-    assert orders.told(order).startswith(("exited by itself", "killed by signal 9"))
-    assert orders.told(order).endswith(" (as somebody says)")
-
-
 def test_what_others_say_is_told_five_times_of_each_kind() -> None:
     """Any number of different messages that are rejected, and of reasons of holds; ours are told beside them."""
     one = agent()
@@ -435,19 +399,6 @@ def test_what_others_say_is_told_five_times_of_each_kind() -> None:
     assert sum(one.first(f"held operator {n}", "held operator ") for n in range(1000)) == 5
     assert [one.first("agent.late"), one.first("agent.late")] == [True, False]
     assert (len(one.said), len(one.refused)) == (6, 5)
-
-
-def test_an_order_remembers_a_bounded_number_of_what_it_told() -> None:
-    """An agent whose tree is another one at each attempt."""
-    order = orders.Order("r", agent(), Reason.STALLED, KillOptions(), "daemon", "w", 0)
-    assert [order.first("a"), order.first("a")] == [True, False]
-    assert [order.first("x" * 500 + "1"), order.first("x" * 500 + "2"), order.first("x" * 500 + "2")] == [
-        True,
-        True,
-        False,
-    ]
-    assert sum(order.first(f"SIGKILL {list(range(n, n + 1000))}") for n in range(2000)) < 1000
-    assert sum(map(len, order.said)) < 200_000
 
 
 def test_what_is_shown_of_an_agent_is_a_copy_of_now() -> None:

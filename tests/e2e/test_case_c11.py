@@ -32,12 +32,15 @@ from watchdog.core.agent import Beat, Policy, Registration, Status
 from watchdog.core.hooks import HookSpec
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.helpers.pool import HelperPool
+from watchdog.kill.ask import StopRequest
+from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
-from watchdog.kill.worker import KillWorker
+from watchdog.kill.evidence import EvidenceCollector
+from watchdog.kill.terminate import Terminator
+from watchdog.kill.worker import KillStages, KillWorker
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import identity
-from watchdog.processes.signals import Guard
 from watchdog.registry.rows import AgentRow, RequestRow
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import get_logger
@@ -99,20 +102,21 @@ class Bench:
             [hook], self.owners, self.store, self.clock, self.chronicle, fleet=self.fleet, observe=False
         )
         metrics = Metrics(dict, dict)
+        panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
+        holds = Holds()
+
+        stages = KillStages(
+            EvidenceCollector(self.clock, holds, self.owners, panes),
+            StopRequest(self.store, self.clock, holds, self.owners, self.chronicle),
+            Claim(self.store, self.clock, self.hearing, holds, self.fleet),
+            Terminator(scanner, self.clock, self.fleet),
+            Close(self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.owners),
+        )
         self.worker = KillWorker(
             store=self.store,
             clock=self.clock,
-            scanner=ProcessScanner(self.fleet, executor, HOST),
-            hearing=self.hearing,
-            holds=Holds(),
-            closing=Close(
-                self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.log, self.owners
-            ),
-            guard=lambda _: Guard(host=HOST, protected=frozenset(), spare=frozenset()),
+            stages=stages,
             chronicle=self.chronicle,
-            log=self.log,
-            owners=self.owners,
-            panes=Panes(self.store, self.owners),
             observe=False,
             parallel=4,
         )

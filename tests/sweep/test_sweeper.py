@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+from tests.kill.shop import HOST, shop
 from tests.kill.test_safeguards import Set
-from tests.kill.test_worker import HOST, shop
 from watchdog.agents.fleet import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.persistence import AgentPersistence

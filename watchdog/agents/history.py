@@ -87,6 +87,10 @@ class EventRecorder:
             owner_uid=owner,
         ).add_done_callback(partial(self._written, owner))
 
+    def logger_of(self, agent: Agent) -> EventLogger:
+        """For log lines about that agent that the history does not need, or has with a change."""
+        return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
+
     def log(self, event: str, agent: Agent, why: str, evidence: Mapping[str, object] | None = None) -> None:
         """The log line alone: the history has it with the change that it tells of."""
         self._log.bind(**(evidence or {})).event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)

@@ -22,7 +22,7 @@ from watchdog.control.views import agent as views
 from watchdog.control.views import failures
 from watchdog.control.views.results import outcome_of
 from watchdog.core.agent import ENDED, LIVE, Status
-from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.kill import KillOptions, KillStep, Reason
 from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict, Forbidden, RegistryUnavailable
 from watchdog.kill.order import to_json
@@ -201,7 +201,7 @@ async def order(
         message = f"ordered, not ended yet: {waits} (agent-watchdog why {name})"
         return result | {"success": False, "error": "waiting", "message": message, "http_status": 202}
     outcome = {"success": row.status == "done", **row.outcome}
-    if row.finished_at is None and row.step == "cleanup":
+    if row.finished_at is None and row.step == KillStep.CLEANUP:
         outcome |= {"cleanup_left": []}  # which of its hooks, that daemon knows
     if row.status == "withdrawn":
         outcome = {"error": "withdrawn", "message": outcome.get("why"), **outcome}
@@ -266,7 +266,7 @@ async def _followed(
             row = row if found is None else found
             if row.finished_at is not None or found is None:
                 return row, None
-            if row.step == "cleanup":
+            if row.step == KillStep.CLEANUP:
                 proved = desk.clock.mono() if proved is None else proved
                 if desk.clock.mono() - proved >= cleanup:
                     return row, None

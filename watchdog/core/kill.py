@@ -28,6 +28,34 @@ class Step(StrEnum):
     KILL = "kill"
 
 
+class KillStep(StrEnum):
+    """How far a kill order has come: the step that is committed to its row before it is taken, in this order.
+
+    From `TERM_MAIN` to `KILL` by the names of `core.ladder.Move`.
+    """
+
+    REQUESTED = ""  # its row has none
+    ASKED = "asked"  # to end by itself, in the answers to its beats
+    PROGRAM = "program"  # the stop command of the program that lists it
+    KEYS = "keys"  # exit keys
+    LOOKED = "looked"  # who belongs to its tree is recorded, with evidence
+    TERM_MAIN = "term_main"
+    TERM_REST = "term_rest"
+    TERM_ALL = "term_all"
+    FREEZE = "freeze"
+    STOP = "stop"
+    KILL = "kill"
+    CLEANUP = "cleanup"  # all of it is proved dead
+
+    @classmethod
+    def of(cls, stored: str | None) -> "KillStep":
+        """The step of a row. One that no version of ours knows counts as TERM: somebody may have been signalled."""
+        try:
+            return cls(stored or "")
+        except ValueError:
+            return cls.TERM_ALL
+
+
 class Polite(StrEnum):
     """Who gets TERM when: the main process first and the rest at half of the grace, or all at once.
 

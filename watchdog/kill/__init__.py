@@ -1,1 +1,1 @@
-"""One kill order: safeguards -> ask -> claim -> terminate -> close."""
+"""One kill order: safeguards -> ask -> claim -> terminate -> close. Start reading at `worker.KillWorker._attempt`."""

@@ -6,8 +6,9 @@ that. Exit keys go into the agent's own tmux pane, typed by that helper. What th
 steps.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Protocol
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.history import EventRecorder
@@ -15,13 +16,14 @@ from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
 from watchdog.clock import Clock
 from watchdog.core.agent import State
-from watchdog.core.kill import Reason, Step, StopAsked
+from watchdog.core.kill import KillStep, Reason, Step, StopAsked
 from watchdog.core.process import Presence
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
-from watchdog.kill.order import ASKING, AUTOMATIC, WITHDRAWN_BY_BEAT, Order, daemon_identity
+from watchdog.kill.order import ASKING, AUTOMATIC, WITHDRAWN_BY_BEAT, KillOrder, daemon_identity
 from watchdog.kill.pinned_tree import until_gone
+from watchdog.kill.progress import OpenOrder
 from watchdog.processes.identity import presence
 from watchdog.registry.store import AsyncStore
 
@@ -30,6 +32,22 @@ AFTER_KEYS = timedelta(seconds=5)  # between TERM and KILL for whom keys were ty
 PROGRAM_SECONDS = 10.0  # for the stop command of a program whose registry it is in
 KEYS_SECONDS = 3.0  # that an agent has to end after its exit keys were typed
 AT_REST = frozenset({State.IDLE, State.WAITING, State.DONE})  # no tool call of its own runs
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of asking. `refused`: why its order goes no further, where it was to be asked only."""
+
+    typed: bool = False  # exit keys, now or before a restart
+    refused: str | None = None
+
+
+class AskLog(Protocol):
+    """Where the steps of asking are committed."""
+
+    async def asking(self, step: KillStep) -> bool:
+        """Commit a step before it is taken. False: the order is done, or somebody else's."""
+        ...
 
 
 class StopRequest:
@@ -44,7 +62,7 @@ class StopRequest:
         self._owners = owners
         self._chronicle = chronicle
 
-    async def ask(self, order: Order) -> None:
+    async def ask(self, opened: OpenOrder, log: AskLog) -> Asked:
         """Ask the order's agent, if it is to be asked, until it has ended, has obeyed, or the time is over.
 
         Each step is committed before it is taken; after a restart its time begins anew, and keys are not typed again.
@@ -54,61 +72,56 @@ class StopRequest:
         2. The own command of the program that it is listed by.
         3. Exit keys. An operator's order then goes on; that of a ladder gives the whole time of its step.
         """
+        order = opened.order
         agent, pause = order.agent, order.options.ask
         if pause is None or (order.resumed and order.reason in WITHDRAWN_BY_BEAT):  # judged anew: see the claim
-            return
+            return Asked()
         seconds = pause.total_seconds()
-        waits = order.step in ASKING
+        waits = opened.progress.step in ASKING
         agent.asked = StopAsked(order.why, self._clock.mono() + (seconds if waits else 0.0))
-        if not waits or not await self._begin(order):
-            return
+        if not waits or not await self._begin(opened, log):
+            return Asked()
+        order = opened.order
         hears = agent.hears and order.reason is not Reason.STALLED
         rested = agent.state in AT_REST
-        if hears and order.step == "asked":
-            await self._wait(order, seconds, unless_at_rest=True)
-        if order.step == "asked":
-            await self._by_its_program(order)
-        typed = order.step == "keys" or await self._type(order)
-        if typed and order.options.grace is None:
-            order.options = replace(order.options, grace=min(AFTER_KEYS, agent.policy.grace))
+        if hears and opened.progress.step is KillStep.ASKED:
+            await self._wait(opened, seconds, unless_at_rest=True)
+        if opened.progress.step is KillStep.ASKED:
+            await self._by_its_program(opened, log)
+        typed = opened.progress.step is KillStep.KEYS or await self._type(opened, log)
         obeyed = hears and not rested and agent.state in AT_REST  # a program that runs one prompt ends after it
-        if typed or obeyed or (not hears and order.reason in AUTOMATIC):
-            await self._wait(order, KEYS_SECONDS if hears or order.reason not in AUTOMATIC else seconds)
-        if order.options.only_ask and not _gone(agent):
-            order.vetoed = "it was asked to stop and did not; its ladder ends before a kill"
+        own = opened.order.reason in AUTOMATIC
+        if typed or obeyed or (not hears and own):
+            await self._wait(opened, KEYS_SECONDS if hears or not own else seconds)
+        if opened.order.options.only_ask and not _gone(agent):
+            return Asked(typed, "it was asked to stop and did not; its ladder ends before a kill")
+        return Asked(typed)
 
-    async def _begin(self, order: Order) -> bool:
+    async def _begin(self, opened: OpenOrder, log: AskLog) -> bool:
         """Commit that it is asked; False where the order is somebody else's (the claim says so)."""
+        order = opened.order
         agent, store, now = order.agent, self._store.store, self._clock.now().wall
         me = daemon_identity(agent.reg.host)
         if not await self._store.write(store.claim_request, order.request_id, me, now, takeover_from=order.former):
             return False
-        if order.step == "":
-            if order.reason in AUTOMATIC:
+        if opened.progress.step is KillStep.REQUESTED:
+            if opened.order.reason in AUTOMATIC:
                 await self._store.write(store.set_rung, agent.agent_id, Step.STOP)
                 agent.climbed(Step.STOP)
             if agent.hears:  # learnt since the last sweep, it may stand nowhere yet
                 await self._store.write(store.set_hears, agent.agent_id)
-            if not await self._intend(order, "asked"):
+            if not await log.asking(KillStep.ASKED):
                 return False
+            order = opened.order
             can = f"it has {span(order.options.ask)}" if agent.hears and order.options.ask else "it cannot hear it"
             self._chronicle.tell("stop.asked", agent, f"{order.why}; {can}", order.by)
-        order.asked = True
         return True
 
-    async def _intend(self, order: Order, step: str) -> bool:
-        saved = await self._store.write(
-            self._store.store.save_step, order.request_id, step, by=order.holders, evidence=order.kept or None
-        )
-        if saved:
-            order.step = step
-        return saved
-
-    async def _by_its_program(self, order: Order) -> None:
+    async def _by_its_program(self, opened: OpenOrder, log: AskLog) -> None:
         """Run `hcom stop NAME` and its like, as the owner; what it does not end is ended all the same."""
-        agent = order.agent
+        agent = opened.order.agent
         command = next((entry.stop for entry in agent.reg.entries if entry.stop), None)
-        if command is None or self._over(order) or not await self._intend(order, "program"):
+        if command is None or self._over(opened) or not await log.asking(KillStep.PROGRAM):
             return
         try:
             uid = owner_of(agent)
@@ -119,11 +132,12 @@ class StopRequest:
         said = f": {ran.message.splitlines()[0]}" if ran.message else ""
         self._chronicle.tell("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
 
-    async def _type(self, order: Order) -> bool:
+    async def _type(self, opened: OpenOrder, log: AskLog) -> bool:
         """Its exit keys into its own pane; whether they were typed."""
-        agent, keys = order.agent, order.agent.policy.exit_keys
+        agent = opened.order.agent
+        keys = agent.policy.exit_keys
         main = agent.identity
-        if not keys or main is None or self._over(order):
+        if not keys or main is None or self._over(opened):
             return False
         if not agent.started:  # it may show whatever it asks first
             self._chronicle.tell("stop.keys", agent, "not typed: it has not started, as far as is known")
@@ -133,7 +147,7 @@ class StopRequest:
                 "stop.keys", agent, "not typed: it waits for a person's answer, and would take them for it"
             )
             return False
-        if not await self._intend(order, "keys"):
+        if not await log.asking(KillStep.KEYS):
             return False
         try:
             how = await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys, clear=True)
@@ -143,18 +157,26 @@ class StopRequest:
         self._chronicle.tell("stop.keys", agent, how)
         return True
 
-    async def _wait(self, order: Order, seconds: float, *, unless_at_rest: bool = False) -> None:
+    async def _wait(self, opened: OpenOrder, seconds: float, *, unless_at_rest: bool = False) -> None:
+        agent = opened.order.agent
         until = self._clock.mono() + seconds
-        while (left := until - self._clock.mono()) > 0 and not self._over(order):
-            if unless_at_rest and order.agent.state in AT_REST:
+        while (left := until - self._clock.mono()) > 0 and not self._over(opened):
+            if unless_at_rest and agent.state in AT_REST:
                 return
-            alive = () if order.agent.identity is None else (order.agent.identity,)
-            await until_gone(alive, order.again, min(LOOK, left))
+            alive = () if agent.identity is None else (agent.identity,)
+            await until_gone(alive, opened.again, min(LOOK, left))
 
-    def _over(self, order: Order) -> bool:
+    def _over(self, opened: OpenOrder) -> bool:
         """Whether waiting for it has no sense any more: it ended, the order is called off, or somebody wants more."""
-        called_off = order.reprieve(self._holds, self._clock.now().wall) is not None
-        return _gone(order.agent) or called_off or order.pressed or order.options.force
+        called_off = opened.withdrawal_reason(self._holds, self._clock.now().wall) is not None
+        return _gone(opened.order.agent) or called_off or opened.pressed or opened.order.options.force
+
+
+def grace_after(asked: Asked, order: KillOrder) -> KillOrder:
+    """The order as it goes on: for whom keys were typed the grace is short, unless another was asked for."""
+    if not asked.typed or order.options.grace is not None:
+        return order
+    return replace(order, options=replace(order.options, grace=min(AFTER_KEYS, order.agent.policy.grace)))
 
 
 def _gone(agent: Agent) -> bool:

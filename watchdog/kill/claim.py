@@ -2,24 +2,31 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.core.agent import Status
-from watchdog.core.kill import Reason
-from watchdog.core.ladder import END_PHASE
+from watchdog.core.kill import KillStep
 from watchdog.core.process import Presence, TreeMember
-from watchdog.kill.close import Close
-from watchdog.kill.order import ASKING, AUTOMATIC, BEFORE_SIGNALS, WITHDRAWN_BY_BEAT, Order, daemon_identity, withdrawn
+from watchdog.kill.order import (
+    ASKING,
+    AUTOMATIC,
+    BEFORE_SIGNALS,
+    STOPPING,
+    WITHDRAWN_BY_BEAT,
+    KillOrder,
+    daemon_identity,
+)
 from watchdog.kill.pinned_tree import release
+from watchdog.kill.progress import OpenOrder
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
-from watchdog.processes.signals import Guard, is_ancestor
+from watchdog.processes.signals import is_ancestor
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import EventLogger
 
 STARTED_US = "its process started this daemon, which cannot end it"
 LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
@@ -35,39 +42,45 @@ class BeatArrived(Exception):
     """It beat before the first signal."""
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The agent's row is taken. `order`: as it goes on, perhaps for another reason."""
+
+    order: KillOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Nothing of it was signalled; what an attempt before stopped goes on. `closed`: somebody has closed its row."""
+
+    why: str
+    closed: bool = False
+
+
 class Claim:
     """Claims by compare-and-set; signals nobody."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        clock: Clock,
-        hearing: AgentTracker,
-        holds: Holds,
-        closing: Close,
-        guard: Callable[[Agent], Guard],
-        log: EventLogger,
-    ) -> None:
+    def __init__(self, store: AsyncStore, clock: Clock, hearing: AgentTracker, holds: Holds, fleet: Fleet) -> None:
         self._store = store
         self._clock = clock
         self._hearing = hearing
         self._holds = holds
-        self._closing = closing
-        self._guard = guard
-        self._log = log
+        self._fleet = fleet
         self._me = f"daemon {os.getpid()}"
 
-    async def claim(self, order: Order) -> bool:
-        """Take the agent's row; False when the order was withdrawn instead."""
-        agent = order.agent
-        if order.resumed and order.reason in WITHDRAWN_BY_BEAT and order.step in BEFORE_SIGNALS:
+    async def claim(self, opened: OpenOrder) -> Claimed | Withdrawn:
+        """Take the agent's row, unless the order is withdrawn instead."""
+        agent, progress = opened.order.agent, opened.progress
+        order = opened.order
+        if order.resumed and order.reason in WITHDRAWN_BY_BEAT and progress.step in BEFORE_SIGNALS:
             # What it said while no daemon listened is only reaching us now.
-            return await self.spare(order, "the daemon was restarted before the first signal: it is judged anew")
+            return await self.withdraw(opened, "the daemon was restarted before the first signal: it is judged anew")
         await self._hearing.follow(agent, self._store)  # while its process can be asked: its hooks run as that uid
         self._hearing.sockets.drain(agent.agent_id)
-        if why := order.reprieve(self._holds, self._clock.now().wall):
-            return await self.spare(order, why)
-        self._note_end(order)
+        if why := self._reason(opened, opened.order):
+            return await self.withdraw(opened, why)
+        gone = self._gone(opened)
+        order = opened.order.ended_by_itself(progress.step) if gone else opened.order
         me, now = daemon_identity(agent.reg.host), self._clock.now().wall
         again = agent.status is Status.UNKILLABLE  # its row stays so: coming and going would fill the history
         taken = await self._store.write(
@@ -83,51 +96,40 @@ class Claim:
             say=not again,
         )
         if not taken:
-            await self._closing.let_go(agent)  # first: as soon as the order is gone the next look may give another
-            await self._withdraw(order, "its row was closed by somebody else")
-            return False
-        if order.reason in WITHDRAWN_BY_BEAT and order.step in ASKING and agent.reg.source == "run":
+            return self._withdrawn(opened, "its row was closed by somebody else", closed=True)
+        if order.reason in WITHDRAWN_BY_BEAT and progress.step in ASKING and agent.reg.source == "run":
             await asyncio.sleep(LAST_WORD)
         # No await from here to the end of the claim: a beat that came meanwhile, or lay with `run`, counts, as does
         # a hold; to later ones the status says that they come too late.
-        self._note_end(order)
+        gone = gone or self._gone(opened)
+        order = opened.order.ended_by_itself(progress.step) if gone else opened.order
         self._hearing.sockets.drain(agent.agent_id)
-        if why := order.reprieve(self._holds, self._clock.now().wall):
-            return await self.spare(order, why)
+        if why := self._reason(opened, order):
+            return await self.withdraw(opened, why)
         agent.status = agent.status if again else Status.ENDING
-        return True
+        return Claimed(order)
 
-    async def claim_orphans(self, order: Order) -> bool:
-        """Take an order whose agent's row is closed already, and stays as it is; False when it was withdrawn."""
-        if why := order.reprieve(self._holds, self._clock.now().wall):
-            return await self._withdraw(order, why)
+    async def claim_orphans(self, opened: OpenOrder) -> Claimed | Withdrawn:
+        """Take an order whose agent's row is closed already, and stays as it is."""
+        order = opened.order
+        if why := self._reason(opened, order):
+            return self._withdrawn(opened, why)
         me, now = daemon_identity(order.agent.reg.host), self._clock.now().wall
         claim = self._store.store.claim_request
         if await self._store.write(claim, order.request_id, me, now, takeover_from=order.former):
-            return True
-        return await self._withdraw(order, "its order is not ours any more")
+            return Claimed(opened.order)
+        return self._withdrawn(opened, "its order is not ours any more")
 
-    def listen(self, order: Order) -> None:
-        """Until the first signal goes out, its word still withdraws what the want of one asked for. Raises Spoke."""
-        if order.reason in WITHDRAWN_BY_BEAT and not order.begun:
-            self._hearing.sockets.drain(order.agent.agent_id)
-            if why := order.spoke():
+    def listen(self, opened: OpenOrder) -> None:
+        """Until the first signal is sent, a beat withdraws what was ordered for lack of beats. Raises BeatArrived."""
+        if opened.order.reason in WITHDRAWN_BY_BEAT and not opened.progress.begun:
+            self._hearing.sockets.drain(opened.order.agent.agent_id)
+            if why := opened.beat_since_decision():
                 raise BeatArrived(why)
 
-    def begin(self, order: Order) -> None:
-        """The last look, right before a signal; from then on what is begun is finished. Raises Spoke."""
-        self.listen(order)
-        order.begun = True
-
-    def _note_end(self, order: Order) -> None:
-        """Who ended by itself between the decision and the claim has not been ended by us, whatever he left."""
-        if order.reason in AUTOMATIC and order.step in ASKING and self._present(order.agent) is Presence.ABSENT:
-            order.reason = Reason.GONE
-            order.why = f"it exited by itself {'when it was asked to stop' if order.asked else 'before the kill began'}"
-
-    async def spare(self, order: Order, why: str) -> bool:
-        """Withdraw the order. The agent's row goes on, also where a former daemon died right after the claim."""
-        agent = order.agent
+    async def withdraw(self, opened: OpenOrder, why: str) -> Withdrawn:
+        """Give the agent's row back, also where a former daemon died right after the claim."""
+        agent = opened.order.agent
         before = Status.STARTING if agent.identity is None else Status.RUNNING
         former = before if agent.status is Status.ENDING else agent.status
         await self._store.write(
@@ -138,27 +140,27 @@ class Claim:
             now=self._clock.now().wall,
             who=self._me,
             why=why,
-            event="agent.recovered" if order.spoke() else "agent.spared",
+            event="agent.recovered" if opened.beat_since_decision() else "agent.spared",
         )
         agent.status = former
-        return await self._withdraw(order, why)
+        return self._withdrawn(opened, why)
 
-    def let_go_on(self, agent: Agent, step: str | None, members: Iterable[TreeMember]) -> None:
-        """Have whom an attempt that came to `step` stopped or froze go on: it is not finished, now or never."""
-        if step in END_PHASE:
-            release(members, self._guard(agent))
+    def resume_stopped(self, agent: Agent, step: KillStep, members: Iterable[TreeMember]) -> None:
+        """Continue what an attempt that came to `step` stopped or froze: it is not finished, now or never."""
+        if step in STOPPING:
+            release(members, self._fleet.guard(agent, agent.reg.host))
             cgroups.thaw_if_ours(agent.cgroup)
 
-    async def _withdraw(self, order: Order, why: str) -> bool:
-        agent = order.agent
-        self.let_go_on(agent, order.step, order.members)
-        await self._closing.finish_request(order, "withdrawn", {"why": why}, why)
-        agent.request_id = agent.asked = None
-        order.outcome = withdrawn(agent.agent_id, why)
-        self._log.event(
-            "kill.withdrawn", agent_id=agent.agent_id, name=agent.reg.name, request_id=order.request_id, why=why
-        )
-        return False
+    def _withdrawn(self, opened: OpenOrder, why: str, *, closed: bool = False) -> Withdrawn:
+        self.resume_stopped(opened.order.agent, opened.progress.step, opened.progress.members)
+        return Withdrawn(why, closed)
 
-    def _present(self, agent: Agent) -> Presence:
-        return presence(agent.identity, agent.pidfd) if agent.identity else Presence.NO_PID
+    def _reason(self, opened: OpenOrder, order: KillOrder) -> str | None:
+        return opened.withdrawal_reason(self._holds, self._clock.now().wall, order)
+
+    def _gone(self, opened: OpenOrder) -> bool:
+        """Whether it ended by itself between the decision and the claim."""
+        order, agent = opened.order, opened.order.agent
+        if order.reason not in AUTOMATIC or opened.progress.step not in ASKING:
+            return False
+        return agent.identity is not None and presence(agent.identity, agent.pidfd) is Presence.ABSENT

@@ -5,9 +5,10 @@ The row is closed last, by compare-and-set; every step may be done again by a la
 
 import asyncio
 import os
+import signal
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 from watchdog.agents import oom
 from watchdog.agents.fleet import Agent
@@ -18,11 +19,13 @@ from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock, Instant
 from watchdog.core.agent import LIVE, Status
 from watchdog.core.hooks import HookOutcome
-from watchdog.core.kill import Reason
+from watchdog.core.kill import KillStep, Reason
 from watchdog.core.process import Identity
 from watchdog.errors import Conflict
 from watchdog.helpers.pool import HelperPool
-from watchdog.kill.order import Order, by_itself, end_words, error_of, member_json, status_of, task_of, told
+from watchdog.kill.order import AUTOMATIC, KillOrder
+from watchdog.kill.outcome import AgentDeath, Json, KillOutcome, end_words, withdrawn
+from watchdog.kill.progress import KillProgress, resume_command
 from watchdog.kill.terminate import TerminationResult
 from watchdog.probes.exit_report import ExitReports
 from watchdog.processes import procfs
@@ -30,15 +33,30 @@ from watchdog.processes.exit_status import exit_status
 from watchdog.processes.identity import boot_id, passed_on
 from watchdog.registry.rows import AgentEnd, Proof
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
 
 RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
+NOT_ENDED = "not ended, "  # how an outcome of what could not be ended begins
 MOST_TOLD = 64  # processes in one line of the log; the history has all
+FAULTS = frozenset(  # that the kernel, or abort(3), sends for what a process itself did (signal(7))
+    getattr(signal, f"SIG{name}") for name in ["ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP", "XCPU", "XFSZ"]
+)
 
 
 class NotOurs(Exception):
     """The order is done already (and what followed failed), or was closed or taken by somebody else."""
+
+
+class CloseLog(Protocol):
+    """Where closing commits and tells how far it has come."""
+
+    async def proved(self, outcome: KillOutcome, proof: Proof | None) -> bool:
+        """Commit that all of it is dead. False: the order is done, or somebody else's."""
+        ...
+
+    def cleaned(self, cleaned: list[Json], cleaning: tuple[str, ...]) -> None:
+        """What the hooks that have ended did, and which are left."""
+        ...
 
 
 class Close:
@@ -52,7 +70,6 @@ class Close:
         cleanup: CleanupRunner,
         chronicle: EventRecorder,
         metrics: Metrics,
-        log: EventLogger,
         owners: HelperPool,
     ) -> None:
         self._store = store
@@ -61,11 +78,10 @@ class Close:
         self._cleanup = cleanup
         self._chronicle = chronicle
         self._metrics = metrics
-        self._log = log
         self._reports = ExitReports(owners)
         self._me = f"daemon {os.getpid()}"
 
-    async def proved(self, order: Order) -> None:
+    async def build_outcome(self, order: KillOrder, progress: KillProgress) -> KillOutcome:
         """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
         agent = order.agent
         if agent.status is Status.UNKILLABLE and await self._store.write(
@@ -80,80 +96,10 @@ class Close:
             agent.status = Status.ENDING
         if not agent.exit_known:
             await self._learn_exit(agent)
-        order.shortage = oom.told(agent)
-        status = status_of(order, agent)
-        now = self._clock.now()
-        processes = [{**process, "started": _started(one, now)} for one, process in order.processes.items()]
-        order.outcome = {
-            "success": True,
-            "agent_id": agent.agent_id,
-            "action": "force_kill" if order.killed else "graceful_kill",
-            "pid": agent.identity.pid if agent.identity else None,
-            "kill_signal": "SIGKILL" if order.killed else "SIGTERM",
-            "task_id": agent.reg.task_id,
-            "killed_at": now.wall.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
-            "killed_gracefully": not order.killed,
-            "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
-            "message": told(order)
-            + _left(order.ended)
-            + _reused(agent)
-            + (f"; {agent.shared}" if agent.shared else ""),
-            "status": status.value,
-            "resume": order.resume,
-            "resumable": order.resume is not None,
-            **order.kept,
-            "stop_reason": order.why if status is Status.STOPPED else None,
-            "exit_code": agent.exit_code,
-            "exit_signal": agent.exit_signal,
-            "processes": processes,
-        }
-        order.outcome["task_status"] = task_of(order, agent, status)[0]
+        return outcome_of(order, progress, self._clock.now())
 
-    async def _prove(self, order: Order) -> None:
-        """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
-        if order.step == "cleanup":
-            return
-        if not await self.save(order, "cleanup", order.outcome, proof=self._proof(order)):
-            raise _not_ours(order)
-        order.prove()  # no sooner: an attempt that finds the step goes on with the hooks, and tells no more of the end
-        self._tell_end(order)
-
-    def _proof(self, order: Order) -> Proof | None:
-        agent, outcome = order.agent, order.outcome or {}
-        if not _worth_saying(order):
-            return None
-        return Proof(agent.agent_id, agent.reg.owner_uid, self._me, str(outcome["message"]), self._clock.now().wall)
-
-    def _tell_end(self, order: Order) -> None:
-        """Once it is committed."""
-        agent, outcome = order.agent, order.outcome or {}
-        if outcome["status"] == Status.FAILED and by_itself(order):
-            hint = f"; to resume: {order.resume}" if order.resume else ""
-            facts = {"exit_code": agent.exit_code, "exit_signal": agent.exit_signal}
-            self._chronicle.tell("agent.crashed", agent, f"{outcome['message']}{hint}", evidence=facts)
-        if order.touched:
-            processes = outcome["processes"]
-            self._logged(agent).event(
-                "kill.finished",
-                request_id=order.request_id,
-                status=outcome["status"],
-                why=outcome["message"],
-                processes=processes[:MOST_TOLD] if isinstance(processes, list) else [],
-            )
-
-    async def put_aside(self, order: Order, ended: TerminationResult) -> None:
-        """Say once that something lives on; no cleanup while it does."""
-        agent = order.agent
-        alive = [f"{m.seen.name}[{m.pid}] {m.lives_on()}" for m in ended.members if not m.dead]
-        alive += [f"pid {pid} in its cgroup, which we may not see" for pid in ended.unseen]
-        news = Telling(order, self._chronicle, self._logged(agent)).left(str(ended.reason), alive)
-        outcome = order.outcome or {}
-        agent.lives_on = str(outcome["message"]).removeprefix("not ended, ")
-        if news:
-            await self.save(order, order.step, outcome)
-        elif agent.status is Status.UNKILLABLE:
-            return
+    async def mark_unkillable(self, agent: Agent, why: str) -> None:
+        """Something of it lives on: no cleanup while it does."""
         if await self._store.write(
             self._store.store.transition,
             agent.agent_id,
@@ -161,87 +107,120 @@ class Close:
             Status.UNKILLABLE,
             now=self._clock.now().wall,
             who=self._me,
-            why=agent.lives_on,
+            why=why,
         ):
             agent.status = Status.UNKILLABLE
 
-    async def put_in_order(self, order: Order) -> None:
-        """Hooks, then the task, then our row, last."""
-        agent, outcome = order.agent, order.outcome or {}
-        status = Status(str(outcome["status"]))
-        task = task_of(order, agent, status)
-        if order.options.cleanup:
-            words = end_words(agent, status, order.options, order.by, order.why, outcome)
-            first = partial(self._prove, order)
-            runs = await self._cleanup.run(
-                agent, status, order.reason, order.request_id, first=first, progress=order.clean, **words
-            )
-            outcome["cleanup"] = runs
-            if retry := next((run["retry"] for run in runs if "retry" in run), None):
-                outcome |= {"pane_cleanup_failed": True, "pane_retry_command": retry}  # the kill is a success
-            for run in runs:
-                if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
-                    self._metrics.cleanup_failures.labels(str(run["hook"])).inc()
+    async def clean_up(
+        self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog
+    ) -> KillOutcome:
+        """Run the hooks, when `outcome` is committed; it comes back with what they did. Raises NotOurs."""
+        if not order.options.cleanup:
+            return outcome
+        agent, status = order.agent, _end_of(outcome)
+        words = end_words(agent, status, order.options, order.by, order.why, outcome.json())
+        first = partial(self._prove, order, progress, outcome, log)
+        runs = await self._cleanup.run(
+            agent, status, order.reason, order.request_id, first=first, progress=log.cleaned, **words
+        )
+        for run in runs:
+            if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
+                self._metrics.cleanup_failures.labels(str(run["hook"])).inc()
+        return outcome.cleaned(runs)
+
+    async def close(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome) -> None:
+        """The task, then our row, last. Raises NotOurs."""
+        agent, status = order.agent, _end_of(outcome)
+        task = task_of(order, status, outcome.message)
         self._hearing.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
+        told = progress.step is KillStep.CLEANUP  # with the proof, before the hooks
         end = AgentEnd(
             order.request_id,
             order.holders,
             status,
             row_of(agent),
             by=order.by,
-            outcome=outcome,
-            error=error_of(order, status),
+            outcome=outcome.json(),
+            error=error_of(order, status, outcome.message),
             task=None if agent.reg.task_id is None else (agent.reg.task_id, *task),
-            say=order.step != "cleanup" and _worth_saying(order),
-            unsaved=_unsaved(order),
+            say=not told and _worth_saying(order, progress),
+            unsaved=progress.unsaved,
             cancelled=order.options.cancel,
         )
         now, owner_uid = self._clock.now().wall, agent.reg.owner_uid
-        close = self._store.store.close_agent
-        if not await self._store.write(close, agent.agent_id, end, now=now, who=self._me, owner_uid=owner_uid):
+        write = self._store.store.close_agent
+        if not await self._store.write(write, agent.agent_id, end, now=now, who=self._me, owner_uid=owner_uid):
             raise _not_ours(order)
-        if order.step != "cleanup":
-            self._tell_end(order)
+        if not told:
+            self._tell_end(order, progress, outcome)
         if agent.reg.task_id is not None and order.options.cancel:
             self._chronicle.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
         self._metrics.kills.labels(order.reason.value, status.value).inc()
         self._hearing.forget(agent)
-        self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
+        self._chronicle.logger_of(agent).event("agent.ended", status=status, why=outcome.message)
 
-    async def close_orphans(self, order: Order) -> None:
-        """What outlived its agent is dead: tell it. The agent's row is closed already, and its hooks have run."""
+    async def _prove(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog) -> None:
+        """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
+        if progress.step is KillStep.CLEANUP:
+            return
+        agent, proof = order.agent, None
+        if _worth_saying(order, progress):
+            now = self._clock.now().wall
+            proof = Proof(agent.agent_id, agent.reg.owner_uid, self._me, outcome.message, now)
+        if not await log.proved(outcome, proof):
+            raise _not_ours(order)
+        self._tell_end(order, progress, outcome)
+
+    def _tell_end(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome) -> None:
+        """Once it is committed."""
         agent = order.agent
-        count = len(order.processes)
-        order.outcome = {
-            "success": True,
-            "agent_id": agent.agent_id,
-            "action": "force_kill" if order.killed else "graceful_kill",
-            "message": f"{count} process{'' if count == 1 else 'es'} that outlived it ended{_left(order.ended)}",
-            "status": agent.status.value,
-            "processes": list(order.processes.values()),
-        }
-        await self.finish_request(order, "done", order.outcome, str(order.outcome["message"]))
-        self._logged(agent).event(
+        if outcome.status is Status.FAILED and by_itself(order, progress):
+            resume = resume_command(agent, progress.conversation)
+            hint = f"; to resume: {resume}" if resume else ""
+            facts = {"exit_code": agent.exit_code, "exit_signal": agent.exit_signal}
+            self._chronicle.tell("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
+        if progress.touched:
+            self._finished(order, outcome)
+
+    def _finished(self, order: KillOrder, outcome: KillOutcome) -> None:
+        self._chronicle.logger_of(order.agent).event(
             "kill.finished",
             request_id=order.request_id,
-            status=agent.status,
-            why=order.outcome["message"],
-            processes=list(order.processes.values())[:MOST_TOLD],
+            status=outcome.status,
+            why=outcome.message,
+            processes=list(outcome.processes[:MOST_TOLD]),
         )
 
-    async def let_go(self, agent: Agent) -> bool:
+    async def close_orphans(self, order: KillOrder, progress: KillProgress) -> KillOutcome:
+        """What outlived its agent is dead: tell it. The agent's row is closed already, and its hooks have run."""
+        outcome = orphans_outcome(order, progress)
+        await self._finish_request(order, progress, "done", outcome.json(), outcome.message)
+        self._finished(order, outcome)
+        return outcome
+
+    async def withdraw(self, order: KillOrder, progress: KillProgress, why: str) -> KillOutcome:
+        """End an order that was called off; its agent goes on."""
+        agent = order.agent
+        await self._finish_request(order, progress, "withdrawn", {"why": why}, why)
+        agent.request_id = agent.asked = None
+        self._chronicle.logger_of(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
+        return withdrawn(agent.agent_id, why)
+
+    async def forget_if_closed(self, agent: Agent) -> bool:
         """Watch it no longer if its row is closed or somebody made it unreadable: each look would order a kill anew."""
         try:
             row = await self._store.read(self._store.store.agent, agent.agent_id)
         except Conflict as error:
             row = None
-            self._logged(agent).event("row.quarantined", why=str(error))
+            self._chronicle.logger_of(agent).event("row.quarantined", why=str(error))
         if row is not None and row.status in LIVE:
             return False
         self._hearing.forget(agent)
         return True
 
-    async def finish_request(self, order: Order, status: str, outcome: dict[str, object], why: str) -> None:
+    async def _finish_request(
+        self, order: KillOrder, progress: KillProgress, status: str, outcome: Json, why: str
+    ) -> None:
         await self._store.write(
             self._store.store.finish_request,
             order.request_id,
@@ -252,18 +231,8 @@ class Close:
             why=why,
             owner_uid=order.agent.reg.owner_uid,
             by=order.holders,
-            say=_worth_saying(order),
+            say=_worth_saying(order, progress),
         )
-
-    async def save(
-        self, order: Order, step: str, outcome: dict[str, object] | None = None, proof: Proof | None = None
-    ) -> bool:
-        """Commit a step, with the outcome so far and whatever else its row lacks. False: done, or somebody else's."""
-        more = {"by": order.holders, "outcome": outcome, "proof": proof, **_unsaved(order)}
-        saved = await self._store.write(self._store.store.save_step, order.request_id, step, **more)
-        if saved:
-            order.stored, order.evidence = (step, order.members), None
-        return saved
 
     async def _learn_exit(self, agent: Agent) -> None:
         """How the main process ended: the kernel's word through the pidfd, else `run`'s, told or left, else unknown."""
@@ -280,23 +249,167 @@ class Close:
         if agent.exit_known or (not await self._reports.learn(agent) and agent.exit_known):
             agent.exit_told = ""
 
-    def _logged(self, agent: Agent) -> EventLogger:
-        return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
+
+def outcome_of(order: KillOrder, progress: KillProgress, now: Instant) -> KillOutcome:
+    """How an agent ended whose whole tree is dead."""
+    agent, status = order.agent, status_of(order, progress)
+    shared = f"; {agent.shared}" if agent.shared else ""
+    message = message_of(order, progress) + _left(progress.result) + _reused(agent) + shared
+    resume = resume_command(agent, progress.conversation)
+    processes = [{**process, "started": _started(one, now)} for one, process in progress.processes.items()]
+    death = AgentDeath(
+        pid=agent.identity.pid if agent.identity else None,
+        task_id=agent.reg.task_id,
+        task_status=task_of(order, status, message)[0],
+        killed_at=now.wall,
+        grace=progress.planned,
+        silence=agent.silence if agent.beats else None,
+        resume=resume,
+        conversation=progress.conversation,
+        stop_reason=order.why if status is Status.STOPPED else None,
+        exit_code=agent.exit_code,
+        exit_signal=agent.exit_signal,
+    )
+    return KillOutcome(
+        agent.agent_id, message, status=status, killed=progress.killed, processes=tuple(processes), death=death
+    )
 
 
-def _unsaved(order: Order) -> dict[str, Any]:
-    """What its row lacks, for the next write: evidence, and members where they are others than before."""
-    members = None if order.stored[1] == order.members else list(map(member_json, order.members))
-    return {"members": members, "evidence": order.evidence}
+def orphans_outcome(order: KillOrder, progress: KillProgress) -> KillOutcome:
+    """How processes ended that had outlived their agent."""
+    agent, processes = order.agent, tuple(progress.processes.values())
+    count = len(processes)
+    message = f"{count} process{'' if count == 1 else 'es'} that outlived it ended{_left(progress.result)}"
+    return KillOutcome(agent.agent_id, message, status=agent.status, killed=progress.killed, processes=processes)
 
 
-def _not_ours(order: Order) -> NotOurs:
+def survivors_outcome(order: KillOrder, result: TerminationResult) -> KillOutcome:
+    """How an attempt went that left something alive."""
+    alive = [f"{m.seen.name}[{m.pid}] {m.lives_on()}" for m in result.members if not m.dead]
+    alive += [f"pid {pid} in its cgroup, which we may not see" for pid in result.unseen]
+    reason = str(result.reason)
+    why = f"{reason}: {', '.join(sorted(alive)[:8])}"
+    if reason == "not_permitted" and order.sender is not None:
+        why += f"; uid {order.sender} may not signal all of it, root can (agent-watchdog kill)"
+    error = "permission_denied" if reason == "not_permitted" else "kill_failed"
+    return KillOutcome(order.agent.agent_id, f"{NOT_ENDED}{why}", error)
+
+
+def status_of(order: KillOrder, progress: KillProgress) -> Status:
+    """How the agent ended. Who was never signalled ended by himself, whatever we were about to do."""
+    agent = order.agent
+    match Reason.GONE if by_itself(order, progress) else order.reason:
+        case Reason.GONE:
+            # Who has a `run` has a witness: where that one is silent it was killed too, and nobody saw a success.
+            unseen = not agent.exit_known and agent.reg.source == "run"
+            well = (
+                not unseen and not agent.exit_code and not agent.exit_signal and not _ended_with_a_part(order, progress)
+            )
+            return Status.COMPLETED if well else Status.FAILED
+        case Reason.FAILED_TO_START:
+            return Status.FAILED
+        case Reason.LOST:
+            return Status.LOST
+        case Reason.STOP:
+            return Status.STOPPED
+        case _:
+            return Status.KILLED
+
+
+def by_itself(order: KillOrder, progress: KillProgress) -> bool:
+    """Whether it ended before anything was done to it."""
+    return order.reason is Reason.GONE or (
+        order.reason in AUTOMATIC and not progress.main_signalled and order.agent.identity is not None
+    )
+
+
+def message_of(order: KillOrder, progress: KillProgress) -> str:
+    """One sentence on how it ended."""
+    agent, count = order.agent, len(progress.processes)
+    if order.reason is Reason.LOST:
+        return "its host was restarted; none of its processes can live"
+    if by_itself(order, progress):
+        part, shortage = _ended_with_a_part(order, progress), oom.told(agent)
+        if shortage:
+            end = shortage
+        elif part:
+            end = f"a further process of it ended, and its main process was then ended {_force(order, progress)}"
+        elif agent.exit_signal:
+            whose = "a crash, or sent by another process" if agent.exit_signal in FAULTS else "sent by another process"
+            end = f"killed by signal {agent.exit_signal} ({whose})"
+        elif agent.exit_code is None:
+            end = "exited by itself, exit status unknown"
+        else:
+            end = f"exited by itself with status {agent.exit_code}"
+        end += f" ({agent.exit_told})" if agent.exit_told and not shortage and not part else ""
+        left = sum("after" in str(process["how"]) for process in progress.processes.values()) - part
+        return f"{end}; {left} process{'' if left == 1 else 'es'} that it left behind killed" if left else end
+    if not progress.touched:
+        if agent.identity is None:
+            return "no pid was ever registered, so there was nothing to kill"
+        return (
+            "it exited by itself when it was asked to stop"
+            if order.asked_at(progress.step)
+            else "no process of it was left to kill"
+        )
+    return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended {_force(order, progress)}"
+
+
+def _ended_with_a_part(order: KillOrder, progress: KillProgress) -> bool:
+    """Whether we ended a main process that lived, because a further one (the harness in its wrapper) had ended."""
+    main = None if order.agent.identity is None else progress.processes.get(order.agent.identity)
+    return order.reason is Reason.GONE and progress.main_signalled and main is not None and "after" in str(main["how"])
+
+
+def _force(order: KillOrder, progress: KillProgress) -> str:
+    if progress.killed:
+        return "by KILL" if order.options.force else "by KILL, TERM was not enough"
+    return "on TERM"
+
+
+def task_of(order: KillOrder, status: Status, message: str) -> tuple[str, str | None]:
+    """The task's new status and error message.
+
+    Work that was finished is completed, whatever became of its agent afterwards; an exit status that is not 0 is its
+    own later word.
+    """
+    if order.options.cancel:
+        return "cancelled", f"cancelled by {order.by}: {order.why}"
+    if status is Status.COMPLETED or (order.finished and not (status is Status.FAILED and order.agent.exit_code)):
+        return "completed", None
+    failed = status not in (Status.LOST, Status.KILLED, Status.STOPPED)
+    return "failed" if failed else order.agent.policy.task_status, error_of(order, status, message)
+
+
+def error_of(order: KillOrder, status: Status, message: str) -> str | None:
+    """Why the agent is no success, in words; None: it is one."""
+    match status:
+        case Status.COMPLETED:
+            return None
+        case Status.LOST:
+            return "Agent lost: its host was restarted"
+        case Status.KILLED | Status.STOPPED if order.options.cancel:
+            return f"cancelled by {order.by}: {order.why}"
+        case Status.KILLED:
+            return f"Agent killed: {order.why}"
+        case Status.STOPPED:
+            return f"Agent stopped: {order.why}"
+        case _:
+            return f"Agent failed: {message}"
+
+
+def _end_of(outcome: KillOutcome) -> Status:
+    assert outcome.status is not None, "it is proved dead"
+    return outcome.status
+
+
+def _not_ours(order: KillOrder) -> NotOurs:
     return NotOurs(f"kill request {order.request_id} is not ours any more: it is left alone")
 
 
-def _worth_saying(order: Order) -> bool:
+def _worth_saying(order: KillOrder, progress: KillProgress) -> bool:
     """Whether the end of the request is; where nobody was killed `agent.ended` tells it."""
-    return order.touched or order.reason not in (Reason.GONE, Reason.LOST)
+    return progress.touched or order.reason not in (Reason.GONE, Reason.LOST)
 
 
 def _started(identity: Identity, now: Instant) -> str | None:
@@ -317,51 +430,3 @@ def _reused(agent: Agent) -> str:
     """Who looks for the pid now finds somebody else, whom nobody has touched."""
     main = agent.identity
     return f"; its pid {main.pid} has passed on to another process" if main is not None and passed_on(main) else ""
-
-
-MOST_LEFT = 20  # rows of history that one order gets for what it could not end, whatever changes with each attempt
-
-
-class Telling:
-    """The words of one order."""
-
-    def __init__(self, order: Order, chronicle: EventRecorder, log: EventLogger) -> None:
-        """`log` has the agent bound."""
-        self._order = order
-        self._chronicle = chronicle
-        self._log = log.bind(request_id=order.request_id)
-
-    def signal(self, name: str, pids: list[int]) -> None:
-        """A signal of that name went out to these."""
-        why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
-        facts = {"request_id": self._order.request_id, "pids": pids[:64]}
-        if self._order.first(f"{name} {pids}"):
-            self._chronicle.tell("kill.signal_sent", self._order.agent, why, f"daemon {os.getpid()}", facts)
-
-    def refused(self, pid: int, why: str) -> None:
-        """The guard, or the kernel, let no signal out to this one."""
-        if self._order.first(f"refused {pid} {why}"):
-            self._log.event("kill.refused", pid=pid, why=why)
-
-    def left(self, reason: str, alive: list[str]) -> bool:
-        """An attempt left these alive; how it went becomes the order's outcome. True when the history should have it.
-
-        The log is told once; the history again when it is something else than before, also before a restart.
-        """
-        order = self._order
-        why = f"{reason}: {', '.join(sorted(alive)[:8])}"
-        if reason == "not_permitted" and order.sender is not None:
-            why += f"; uid {order.sender} may not signal all of it, root can (agent-watchdog kill)"
-        former, message = (order.outcome or {}).get("message"), f"not ended, {why}"
-        order.outcome = {
-            "success": False,
-            "error": "permission_denied" if reason == "not_permitted" else "kill_failed",
-            "agent_id": order.agent.agent_id,
-            "message": message,
-        }
-        if order.first("unkillable"):
-            self._log.event("kill.unkillable", why=why)
-        if message == former or order.left >= MOST_LEFT or not order.first(message):
-            return False
-        order.left += 1
-        return True

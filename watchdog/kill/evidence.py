@@ -5,18 +5,52 @@ are seconds, times UTC.
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 from watchdog.agents.fleet import Agent
+from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
+from watchdog.clock import Clock
+from watchdog.core.conversations import Conversation
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
+from watchdog.probes.conversation import find_conversation
 from watchdog.probes.panes import Panes
 
 LONGEST = 500  # characters of one sentence of somebody else's
 MOST = 10  # lines of a log
 DEADLINE = 1.0  # seconds that the first signal may wait for them
+
+
+class EvidenceCollector:
+    """Has the parts that know something of an agent."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        holds: Holds,
+        owners: HelperPool,
+        panes: Panes,
+        reckon: Callable[[Agent], object] = lambda agent: None,
+    ) -> None:
+        """`reckon` brings the agent's watched time up to this moment, before it is told."""
+        self._clock = clock
+        self._holds = holds
+        self._owners = owners
+        self._panes = panes
+        self.reckon = reckon
+
+    async def conversation(self, agent: Agent) -> Conversation | None:
+        """The conversation that it is in."""
+        return await find_conversation(agent, self._owners)
+
+    async def collect(self, agent: Agent) -> dict[str, object]:
+        """What each source says of it now."""
+        held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
+        self.reckon(agent)
+        return await collect_evidence(agent, held, self._owners, self._panes)
 
 
 async def collect_evidence(agent: Agent, held: str | None, owners: HelperPool, panes: Panes) -> dict[str, object]:

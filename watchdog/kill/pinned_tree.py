@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from watchdog.core.ladder import parents_first
 from watchdog.core.process import Identity, TreeMember
@@ -77,6 +78,18 @@ class Member:
         return f"alive (frozen by cgroup {self.frozen_by}; {how}: {cgroups.thaw_command(self.frozen_by)})"
 
 
+class SignalLog(Protocol):
+    """Who is told what went out, and what could not."""
+
+    def signalled(self, name: str, pids: list[int]) -> None:
+        """A signal of that name went out to these."""
+        ...
+
+    def refused(self, pid: int, why: str) -> None:
+        """The guard, or the kernel, let no signal out to this one."""
+        ...
+
+
 class PinnedTree:
     """Whoever was found to belong to the tree since the attempt began; the dead stay on it."""
 
@@ -84,19 +97,17 @@ class PinnedTree:
         self,
         main: Identity | None,
         guard: Callable[[], Guard],
-        signalled: Callable[[str, list[int]], None],
-        refused: Callable[[int, str], None],
+        log: SignalLog,
         main_pidfd: int | None = None,
     ) -> None:
-        """`guard` gives what must not be signalled, as of now; the others are told, as `Ending` says.
+        """`guard` gives what must not be signalled, as of now.
 
         `main_pidfd`: the caller's, for where the main process cannot be read now.
         """
         self._main = main
         self._main_pidfd = main_pidfd
         self._guard = guard
-        self._signalled = signalled
-        self._told_refusal = refused
+        self._log = log
         self._members: dict[Identity, Member] = {}
 
     def admit(self, seen: TreeMember) -> bool:
@@ -115,7 +126,7 @@ class PinnedTree:
                 return True
             refused = "unreadable" if isinstance(error, Unreadable) else "not_permitted"
             self._members[seen.identity] = Member(seen, -1, refused=refused)
-            self._told_refusal(seen.identity.pid, str(error))
+            self._log.refused(seen.identity.pid, str(error))
             return True
         if pidfd is None:
             return True
@@ -192,7 +203,7 @@ class PinnedTree:
         for member in hit:
             member.note(signal.SIGKILL)
         if hit:
-            self._signalled(signal.SIGKILL.name, [m.pid for m in hit])
+            self._log.signalled(signal.SIGKILL.name, [m.pid for m in hit])
 
     def were_stopped(self, seen: Iterable[TreeMember]) -> None:
         """A daemon before us was in the end phase with these: who is not of the tree any more is continued."""
@@ -264,13 +275,13 @@ class PinnedTree:
                 else:
                     member.note(sig)
         if sent:
-            self._signalled(signals[0].name, sent)
+            self._log.signalled(signals[0].name, sent)
 
     def _refused(self, member: Member, refusal: SignalRefused) -> None:
         """The guard said no. Who turned out to be another agent's, or spared, was never ours to end."""
         identity = member.seen.identity
         if member.refused is None:
-            self._told_refusal(identity.pid, str(refusal))
+            self._log.refused(identity.pid, str(refusal))
         member.refused = "unreadable" if refusal.reason == "unreadable" else "protected"
         if refusal.reason in ("other_agent", "spared") and identity != self._main:
             if member.owed:

@@ -5,23 +5,26 @@ through the `roll`. Dead means: its pidfd says so, and a last look found nobody 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import NamedTuple, Protocol
 
+from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
-from watchdog.core.kill import Polite
+from watchdog.core.kill import KillStep, Polite
 from watchdog.core.ladder import END_PHASE, LadderState, Move, asked, next_step
 from watchdog.core.process import Identity, TreeMember
 from watchdog.core.proof import Looks
 from watchdog.kill.cgroup_freezer import CgroupFreezer
-from watchdog.kill.pinned_tree import Member, PinnedTree
+from watchdog.kill.pinned_tree import Member, PinnedTree, SignalLog
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import cgroups
 from watchdog.processes import snapshot as evidence
 from watchdog.processes.reader import awaited
 from watchdog.processes.signals import Guard
 
+Json = dict[str, object]
 RESTLESS = 5  # looks in a row that missed somebody in its cgroup; from then on he counts as alive, to be frozen
 TELL = 1.0  # seconds after which it is committed that a grace runs: most trees are gone by then
 RESEND = 0.2  # seconds between two rounds of the end phase; teardown of 100 processes takes 55 ms
@@ -51,16 +54,23 @@ class TerminationResult:
         """The whole story of two attempts: whom the former one could not end, this one may have found dead."""
         now = {m.seen.identity: m for m in self.members}
         for member in former.members:
-            known = now.setdefault(member.seen.identity, member)
-            if known is not member:
-                known.sent[:0] = [name for name in member.sent if name not in known.sent]
-            known.dead = known.dead or self.reason is None
+            known = now.get(member.seen.identity, member)
+            before = [name for name in member.sent if name not in known.sent]
+            dead = known.dead or self.reason is None
+            now[member.seen.identity] = replace(known, sent=before + known.sent, dead=dead)
         return replace(self, members=tuple(now.values()))
 
 
-@dataclass(slots=True)
+class Grace(NamedTuple):
+    """One that goes on. `started`: by this boot's monotonic clock; `everybody`: not the main process alone has TERM."""
+
+    started: float
+    everybody: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TerminationPlan:
-    """How a tree is to be ended; `force` may be raised while it is being done."""
+    """How a tree is to be ended. `hurry` is set when `force` is wanted while it is being done."""
 
     agent_id: str
     main: Identity | None
@@ -72,8 +82,23 @@ class TerminationPlan:
     main_pidfd: int | None = None  # the fleet's
     begun: bool = False  # an attempt before this one has signalled: what it saw before is the evidence
     stopped: tuple[TreeMember, ...] = ()  # an attempt before this one was in its end phase with these
-    termed: tuple[float, bool] | None = None  # when the grace began that an attempt before this gave; whether to all
+    termed: Grace | None = None  # that an attempt before this one gave
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class KillLog(SignalLog, Protocol):
+    """Where one attempt says what it is about to do, and what it did."""
+
+    async def before_signal(self, step: KillStep, members: list[TreeMember], snapshot: Json | None) -> None:
+        """Commit the step before it is taken; `snapshot`: what its processes are doing, before the first signal.
+
+        Raises what keeps it from being taken: the registry is away, the order is not ours, a beat has come.
+        """
+        ...
+
+    async def grace_started(self, grace: Grace) -> None:
+        """The grace of the main process goes on, or that of all."""
+        ...
 
 
 class TreeTermination:
@@ -85,22 +110,16 @@ class TreeTermination:
         scanner: ProcessScanner,
         clock: Clock,
         guard: Callable[[], Guard],
-        intend: Callable[[str, list[TreeMember], dict[str, object] | None], Awaitable[None]],
-        signalled: Callable[[str, list[int]], None],
-        refused: Callable[[int, str], None],
-        termed: Callable[[float, bool], Awaitable[None]],
+        log: KillLog,
     ) -> None:
-        """`guard` gives what must not be signalled for this agent's sake, as of now; `intend` commits an intent;
-        `signalled` is told what went out to whom, `refused` whom nothing may go out to (pid) and why; `termed` when
-        the grace began of the main process, and (True) that all have got TERM.
-        """
+        """`guard` gives what must not be signalled for this agent's sake, as of now."""
         self._plan = plan
         self._scanner = scanner
         self._clock = clock
-        self._intend = intend
-        self._termed = termed
-        self._told: bool | None = None  # by `termed`
-        self._roll = PinnedTree(plan.main, guard, signalled, refused, plan.main_pidfd)
+        self._log = log
+        self._force = plan.force
+        self._told: bool | None = None  # by `grace_started`
+        self._roll = PinnedTree(plan.main, guard, log, plan.main_pidfd)
         self._guard = guard
         self._restless = 0
         self._looks = Looks()
@@ -124,7 +143,7 @@ class TreeTermination:
                 roll.were_stopped(plan.stopped)
             if not plan.begun:
                 snapshot = await _evidence(roll)
-                await self._intend("looked", roll.seen(), snapshot)
+                await self._log.before_signal(KillStep.LOOKED, roll.seen(), snapshot)
             started, everybody = (self._clock.mono(), False) if plan.termed is None else plan.termed
             before = plan.termed is not None
             first = started if before else None
@@ -161,7 +180,7 @@ class TreeTermination:
         rest = [m for m in alive if m.seen.identity != plan.main]
         return replace(
             self._kill,
-            force=plan.force or bool(plan.stopped),
+            force=self._force or bool(plan.stopped),
             main_alive=bool(main),
             rest_alive=len(rest) + (self._restless > RESTLESS or self._looks.outrun),
             main_termed=all("SIGTERM" in m.sent or m.refused for m in main),
@@ -189,7 +208,7 @@ class TreeTermination:
 
     async def _act(self, move: Move, alive: list[Member]) -> None:
         """Commit the intent, then send what it says."""
-        await self._intend(move.value, self._roll.seen(), None)
+        await self._log.before_signal(KillStep(move.value), self._roll.seen(), None)
         await self._roll.look()
         main = self._plan.main
         match move:
@@ -233,14 +252,43 @@ class TreeTermination:
         if polite and self._told not in (True, kill.rest_termed):
             if self._clock.mono() >= tell:
                 self._told = kill.rest_termed
-                await self._termed(kill.started, kill.rest_termed)
+                await self._log.grace_started(Grace(kill.started, kill.rest_termed))
             else:
                 until = min(until, tell)
         self._kill = asked(kill, Move.WAIT, self._clock.mono())
         await self._roll.exit_or(hurry, until - self._clock.mono())
         if hurry.is_set():
-            self._plan.force = True
+            self._force = True
             hurry.clear()
+
+
+class Terminator:
+    """Ends trees, each by an attempt of its own."""
+
+    def __init__(self, scanner: ProcessScanner, clock: Clock, fleet: Fleet) -> None:
+        self._scanner = scanner
+        self._clock = clock
+        self._fleet = fleet
+
+    def guard(self, agent: Agent) -> Guard:
+        """What must not be signalled while that agent is ended."""
+        return self._fleet.guard(agent, agent.reg.host)
+
+    async def end_tree(self, plan: TerminationPlan, guard: Callable[[], Guard], log: KillLog) -> TerminationResult:
+        """One attempt. `guard` as of now, of each signal."""
+        return await TreeTermination(plan, self._scanner, self._clock, guard, log).run()
+
+    async def scan(self) -> None:
+        """Look at every tree again. Raises OSError without /proc."""
+        await self._scanner.trees()
+
+    def remember(self, ended: Agent) -> None:
+        """Its processes are looked for as well, though it has ended."""
+        self._scanner.ghosts[ended.agent_id] = ended
+
+    def forget(self, ended: Agent) -> None:
+        """Not any more."""
+        self._scanner.ghosts.pop(ended.agent_id, None)
 
 
 async def _evidence(roll: PinnedTree) -> dict[str, object]:

@@ -1,51 +1,58 @@
 """The kill worker: a durable order for one agent, from the claim to the closed row.
 
-    request -> claim (drain, compare-and-set, one more look at the beats) -> end the tree, proved
-            -> cleanup hooks -> task row -> our row, last
+    request -> ask -> claim (drain, compare-and-set, one more look at the beats) -> terminate: the tree is dead, proved
+            -> close: cleanup hooks -> task row -> our row, last
 
 Each step is committed before it is done, and doing it again is harmless, so a daemon that died at any step finishes
 the same story after its restart (`resume`). Many orders run at once; each waits on pidfds, not on a thread.
 """
 
 import asyncio
+import os
 import resource
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.history import EventRecorder
-from watchdog.agents.holds import Holds
-from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter, lane
-from watchdog.core.conversations import conversation_of
-from watchdog.core.kill import KillOptions, Reason, Step
-from watchdog.core.ladder import END_PHASE
+from watchdog.core.agent import Status
+from watchdog.core.kill import KillOptions, KillStep, Polite, Reason, Step
 from watchdog.core.process import TreeMember
 from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
-from watchdog.helpers.pool import HelperPool
-from watchdog.kill.ask import StopRequest
-from watchdog.kill.claim import STARTED_US, BeatArrived, Claim, started_us
-from watchdog.kill.close import Close, NotOurs, Telling
-from watchdog.kill.evidence import collect_evidence
-from watchdog.kill.order import ASKING, AUTOMATIC, Order, from_json, member_of, result_of, to_json, withdrawn
+from watchdog.kill.ask import StopRequest, grace_after
+from watchdog.kill.claim import STARTED_US, BeatArrived, Claim, Claimed, Withdrawn, started_us
+from watchdog.kill.close import NOT_ENDED, Close, NotOurs, survivors_outcome
+from watchdog.kill.evidence import EvidenceCollector
+from watchdog.kill.order import ASKING, AUTOMATIC, BEFORE_SIGNALS, STOPPING, KillOrder, from_json, member_of, to_json
+from watchdog.kill.outcome import Json, KillOutcome, result_of, withdrawn
 from watchdog.kill.pinned_tree import until_gone
-from watchdog.kill.terminate import TerminationResult, TreeTermination
-from watchdog.probes import conversation
-from watchdog.probes.panes import Panes
-from watchdog.probes.process_scan import ProcessScanner
+from watchdog.kill.progress import KillProgress, OpenOrder, OutcomeWaiters
+from watchdog.kill.terminate import Grace, TerminationPlan, TerminationResult, Terminator
 from watchdog.processes.signals import Guard
-from watchdog.registry.rows import RequestRow
+from watchdog.registry.rows import Proof, RequestRow
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
-from watchdog.telemetry.logger import EventLogger
 
 OBSERVES = 'the daemon only observes (mode = "observe"): it ends nothing'
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
 BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
+MOST_SAID, LONGEST_SAID = 1000, 100  # things that are told of one order, and characters of each that are kept
+MOST_LEFT = 20  # rows of history that one order gets for what it could not end, whatever changes with each attempt
+
+
+@dataclass(frozen=True, slots=True)
+class KillStages:
+    """What an order passes through, in this order; none of them knows another."""
+
+    evidence: EvidenceCollector
+    ask: StopRequest
+    claim: Claim
+    termination: Terminator
+    close: Close
 
 
 class KillWorker:
@@ -56,37 +63,20 @@ class KillWorker:
         *,
         store: AsyncStore,
         clock: Clock,
-        scanner: ProcessScanner,
-        hearing: AgentTracker,
-        holds: Holds,
-        closing: Close,
-        guard: Callable[[Agent], Guard],
+        stages: KillStages,
         chronicle: EventRecorder,
-        owners: HelperPool,
-        panes: Panes,
-        log: EventLogger,
         observe: bool,
         parallel: int,
         user_of: Callable[[int], int] = lambda uid: uid,  # whose share an agent's kill counts for
-        reckon: Callable[[Agent], object] = lambda agent: None,  # its watched time to this moment, before it is told
     ) -> None:
         self._store = store
         self._clock = clock
-        self._scanner = scanner
-        self._holds = holds
-        self._closing = closing
-        self._claiming = Claim(store, clock, hearing, holds, closing, guard, log)
-        self._asking = StopRequest(store, clock, holds, owners, chronicle)
-        self._guard = guard
+        self._stages = stages
         self._chronicle = chronicle
-        self._owners = owners
-        self._panes = panes
-        self._log = log
         self.observe = observe
         self._user_of = user_of
-        self._reckon = reckon
         self.allow(parallel)
-        self._orders: dict[str, Order] = {}
+        self._runs: dict[str, _OrderRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def allow(self, parallel: int) -> None:
@@ -101,15 +91,13 @@ class KillWorker:
     def adopt(self, *, observe: bool) -> None:
         """Only observe from now on, or not any more. An attempt that has begun is finished; no other one begins."""
         self.observe = observe
-        for order in self._orders.values():
-            former, order.stayed = order.stayed, OBSERVES if observe and order.reason not in DEAD else None
-            if order.stayed != former:
-                order.again.set()
+        for run in self._runs.values():
+            run.opened.observe(OBSERVES if observe and run.opened.order.reason not in DEAD else None)
 
     async def scan(self) -> None:
         """Look at every tree again, for somebody who asks what would be killed; without /proc the last look stands."""
         with suppress(OSError):
-            await self._scanner.trees()
+            await self._stages.termination.scan()
 
     async def request(
         self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None
@@ -128,17 +116,13 @@ class KillWorker:
             raise Conflict(f"{agent.reg.name}: {STARTED_US}; right: end it from outside, or start the daemon elsewhere")
         async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
-                open_one = self._orders.get(agent.request_id)  # else it is done, and can be asked for
-                if open_one and lane().user is None:
-                    open_one.lane.user = None  # a user's that root presses, or the daemon, is theirs from now on
-                if open_one and (stored := open_one.press(reason, options, by, why)):
-                    change, now_by = self._store.store.change_request, open_one.by
-                    await self._store.write(change, open_one.request_id, open_one.reason, now_by, stored)
+                if run := self._runs.get(agent.request_id):  # else it is done, and can be asked for
+                    await self._merge(run, reason, options, by, why)
                 return agent.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             if reason in DEAD and agent.first(event):  # a fact and no act: the line of it waits for no disk
                 with logger.caused_by(agent.reg.owner_uid):
-                    self._logged(agent).event(event, reason=reason, by=by, why=why)
+                    self._chronicle.logger_of(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
             opened = await self._store.write(
                 self._store.store.open_request,
@@ -156,56 +140,68 @@ class KillWorker:
             if not opened:
                 words = "is open already; one that the log calls row.quarantined has to be mended or deleted"
                 raise Conflict(f"another kill request for {agent.reg.name} {words}")
-            order = Order(request_id, agent, reason, options, by, why, beats, finished=agent.finished)
+            order = KillOrder(request_id, agent, reason, options, by, why, beats, finished=agent.finished)
             if reason is Reason.ORPHANED:
-                self._scanner.ghosts[agent.agent_id] = agent
-            self._begin(order)
+                self._stages.termination.remember(agent)
+            self._begin(OpenOrder(order))
         if reason not in DEAD:
-            self._logged(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
+            self._chronicle.logger_of(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
+
+    async def _merge(self, run: "_OrderRun", reason: Reason, options: KillOptions, by: str, why: str) -> None:
+        """A second request for an agent whose order is open."""
+        if lane().user is None:
+            run.lane.user = None  # a user's that root presses, or the daemon, is theirs from now on
+        stored = run.opened.merge_request(reason, options, by, why)
+        if stored is not None:
+            change, order = self._store.store.change_request, run.opened.order
+            await self._store.write(change, order.request_id, order.reason, order.by, stored)
 
     def resume(self, row: RequestRow, agent: Agent, *, lost: bool = False) -> None:
         """Go on with an order that an earlier daemon left; `lost`: in another boot, so that nobody is left to end."""
         options, beats, why = from_json(row.options)
-        order = Order(row.request_id, agent, row.reason, options, row.by, why, beats)
-        order.step, order.outcome = row.step or "", dict(row.outcome)
-        order.members = tuple(member_of(member) for member in row.members)
-        order.former = row.claimed_by
+        progress = KillProgress.of_row(row, self._clock.mono())
         finished = row.options.get("finished")
-        order.finished = agent.finished if finished is None and not order.step else finished is True
-        order.conversation = conversation_of(row.evidence.get("conversation"))
-        order.take_over(self._clock.mono())
-        if lost and order.step != "cleanup":
-            order.reason, order.why = Reason.LOST, "its boot is gone"
-        self._begin(order)
-        self._logged(agent).event("kill.resumed", request_id=order.request_id, step=order.step or "requested")
+        asked = progress.step is KillStep.REQUESTED
+        finished = agent.finished if finished is None and asked else finished is True
+        dead = progress.step is KillStep.CLEANUP
+        reason, why = (Reason.LOST, "its boot is gone") if lost and not dead else (row.reason, why)
+        order = KillOrder(
+            row.request_id,
+            agent,
+            reason,
+            options,
+            row.by,
+            why,
+            beats,
+            finished=finished,
+            resumed=True,
+            former=row.claimed_by,
+        )
+        self._begin(OpenOrder(order, progress, OutcomeWaiters(progress.outcome if dead else None)))
+        self._chronicle.logger_of(agent).event(
+            "kill.resumed", request_id=order.request_id, step=row.step or "requested"
+        )
 
     def veto(self, agent: Agent, why: str) -> None:
         """Call off the daemon's order to end it, if nobody was signalled yet: its silence may be our fault, or none."""
-        order = self._orders.get(agent.request_id or "")
-        if order is not None and order.reason in AUTOMATIC and order.step in ASKING:
-            order.vetoed = why
-            order.again.set()
+        run = self._runs.get(agent.request_id or "")
+        if run is not None and run.opened.order.reason in AUTOMATIC and run.opened.progress.step in ASKING:
+            run.opened.cancel(why)
 
     def let_go(self, row: RequestRow, agent: Agent) -> None:
         """Have whom an earlier daemon stopped or froze go on: in observe mode the order waits."""
-        self._claiming.let_go_on(agent, row.step, (member_of(member) for member in row.members))
+        self._stages.claim.resume_stopped(agent, KillStep.of(row.step), map(member_of, row.members))
 
-    async def finished(self, request_id: str, timeout: float, cleanup: float | None = None) -> dict[str, object] | None:
+    async def finished(self, request_id: str, timeout: float, cleanup: float | None = None) -> Json | None:
         """The outcome of an order, or None when it is not done within `timeout` seconds.
 
         `cleanup`: so many seconds are waited for the hooks once all of it is proved dead; then it is told so far as it
         has come, with the hooks that are left (`cleanup_left`).
         One that is done is the registry's: nobody may ever ask, and an outcome has 15 KB and more.
         """
-        if order := self._orders.get(request_id):
-            if cleanup is None:
-                await _any_of(timeout, order.done)
-                return order.result
-            await _any_of(timeout, order.done, order.proved)
-            if order.proved.is_set():
-                await _any_of(cleanup, order.done)
-            return order.result or order.so_far
+        if run := self._runs.get(request_id):
+            return await run.opened.waiters.wait(timeout, cleanup)
         with suppress(WatchdogError):  # away, or the row is damaged
             row = await self._store.read(self._store.store.request, request_id)
             return None if row is None else result_of(row)
@@ -214,152 +210,277 @@ class KillWorker:
     @property
     def busy(self) -> int:
         """How many orders are open."""
-        return len(self._orders)
+        return len(self._runs)
 
     async def close(self) -> None:
         """Stop between two steps; what is open goes on after the next start, and who waits for it hears "not yet"."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for order in self._orders.values():
-            order.done.set()
+        for run in self._runs.values():
+            run.opened.waiters.leave()
 
     # -- one order -----------------------------------------------------------------------------------------------
 
-    def _begin(self, order: Order) -> None:
-        order.agent.request_id = order.request_id
-        self._orders[order.request_id] = order
-        order.lane = Lane(lane().user)
-        with logger.caused_by(
-            order.agent.reg.owner_uid if order.reason in DEAD else logger.cause()
-        ):  # it ended by itself
-            task = asyncio.create_task(self._run(order), name=f"kill {order.agent.agent_id}")
+    def _begin(self, opened: OpenOrder) -> None:
+        order = opened.order
+        agent = order.agent
+        agent.request_id = order.request_id
+        events = OrderEvents(order, self._chronicle)
+        self._runs[order.request_id] = run = _OrderRun(opened, self._stages, self._store, events, Lane(lane().user))
+        with logger.caused_by(agent.reg.owner_uid if order.reason in DEAD else logger.cause()):  # it ended by itself
+            task = asyncio.create_task(self._run(run), name=f"kill {agent.agent_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, order: Order) -> None:
+    async def _run(self, run: "_OrderRun") -> None:
         """Bind whatever goes wrong to this order: say it, wait, go on from the last committed step."""
-        enter(order.lane)
+        enter(run.lane)
+        opened, outcome = run.opened, None
+        agent, request_id = opened.order.agent, opened.order.request_id
         for attempt in range(1_000_000):
             pause = BACK_OFF[min(attempt, len(BACK_OFF) - 1)]
             try:
-                if await self._story(order):
+                if (outcome := await self._attempt(run)) is not None:
                     break
             except RegistryUnavailable as error:
                 pause = BACK_OFF[0]  # however long it was away: the order is gone on with when it is back
-                if order.first("waiting"):
-                    self._logged(order.agent).event("kill.waiting", request_id=order.request_id, why=str(error))
+                if run.events.first("waiting"):
+                    self._chronicle.logger_of(agent).event("kill.waiting", request_id=request_id, why=str(error))
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
-                if order.first(repr(error)):
-                    self._logged(order.agent).event("kill.failed", exc_info=error, request_id=order.request_id)
-            await until_gone(() if order.stayed else order.ended.alive, order.again, pause)
-        self._orders.pop(order.request_id, None)
-        if order.reason is Reason.ORPHANED:
-            self._scanner.ghosts.pop(order.agent.agent_id, None)
-            order.agent.request_id = None
-        order.tell(order.outcome or withdrawn(order.agent.agent_id))
+                if run.events.first(repr(error)):
+                    self._chronicle.logger_of(agent).event("kill.failed", exc_info=error, request_id=request_id)
+            await until_gone(() if opened.observed else opened.progress.result.alive, opened.again, pause)
+        self._runs.pop(request_id, None)
+        if opened.order.reason is Reason.ORPHANED:
+            self._stages.termination.forget(agent)
+            agent.request_id = None
+        opened.waiters.tell(outcome or withdrawn(agent.agent_id))
 
-    async def _story(self, order: Order) -> bool:
-        """One attempt; False when something of the tree lives on and the attempt is to be repeated.
+    async def _attempt(self, run: "_OrderRun") -> KillOutcome | None:
+        """One attempt; None when something of the tree lives on and the attempt is to be repeated.
 
         1. Have it end by itself, where it is to be asked.
         2. Claim, unless a beat or an end of its own came first.
         3. End the tree and prove it.
         4. Hooks, task, row; of orphans none, since their agent's row is closed.
         """
-        orphans = order.reason is Reason.ORPHANED
-        if order.step != "cleanup":
-            if order.conversation is None and not orphans:
-                order.conversation = await conversation.find_conversation(order.agent, self._owners)
-            await self._asking.ask(order)
-            async with self.slots.turn(None if order.urgent else self._user_of(order.agent.reg.owner_uid)):
-                if order.stayed and order.under_way:
-                    return False
-                claim = self._claiming.claim_orphans if orphans else self._claiming.claim
-                if not await claim(order):
-                    return True
+        opened, stages = run.opened, self._stages
+        agent, progress = opened.order.agent, opened.progress
+        orphans = opened.order.reason is Reason.ORPHANED
+        if progress.step is not KillStep.CLEANUP:
+            if progress.conversation is None and not orphans:
+                progress.found(await stages.evidence.conversation(agent))
+            asked = await stages.ask.ask(opened, run)
+            opened.go_on(grace_after(asked, opened.order))
+            opened.refuse(asked.refused)
+            async with self.slots.turn(None if run.urgent else self._user_of(agent.reg.owner_uid)):
+                if opened.observed and opened.under_way:
+                    return None
+                match await (stages.claim.claim_orphans if orphans else stages.claim.claim)(opened):
+                    case Withdrawn() as called_off:
+                        return await run.withdraw(called_off)
+                    case Claimed(order):
+                        opened.go_on(order)
                 try:
-                    ended = TerminationResult() if self._left_alone(order) else await self._end(order)
-                except BeatArrived as spoke:
-                    await self._claiming.spare(order, str(spoke))
-                    return True
-            order.ended = ended = ended.after(order.ended)
-            order.attempted(ended)
-            if ended.reason is not None:
-                try:
-                    await self._closing.put_aside(order, ended)
-                finally:
-                    order.tell(order.outcome or {})
-                return False
+                    result = TerminationResult() if self._left_alone(opened.order) else await run.end_tree()
+                except BeatArrived as beat:
+                    return await run.withdraw(await stages.claim.withdraw(opened, str(beat)))
+            progress.attempted(result)
+            if result.reason is not None:
+                await run.survived()
+                return None
         if orphans:
-            await self._closing.close_orphans(order)
-            return True
+            return await stages.close.close_orphans(opened.order, progress)
         try:
-            if order.step != "cleanup":
-                self._reckon(order.agent)
-                await self._closing.proved(order)
-            await self._closing.put_in_order(order)
+            if progress.step is not KillStep.CLEANUP:
+                stages.evidence.reckon(agent)
+                progress.told(await stages.close.build_outcome(opened.order, progress))
+            assert progress.outcome is not None, "its row would not have been read"
+            progress.told(await stages.close.clean_up(opened.order, progress, progress.outcome, run))
+            await stages.close.close(opened.order, progress, progress.outcome)
         except NotOurs:
-            if not await self._closing.let_go(order.agent):
-                order.agent.request_id = None
-        return True
+            if not await stages.close.forget_if_closed(agent):
+                agent.request_id = None
+        return progress.outcome or withdrawn(agent.agent_id)
 
-    def _left_alone(self, order: Order) -> bool:
+    def _left_alone(self, order: KillOrder) -> bool:
         """Whether nothing of the tree is ended: there is none, we only observe, or it was never ours to end."""
         agent = order.agent
         not_ours = agent.reg.told_of and Step.KILL not in agent.policy.ladder
         not_ours = not_ours or agent.elsewhere is not None
         return order.reason is Reason.LOST or (order.reason is Reason.GONE and (self.observe or not_ours))
 
-    async def _end(self, order: Order) -> TerminationResult:
-        agent = order.agent
-        order.plan = order.planned()
 
-        async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
-            self._claiming.listen(order)
-            order.step, order.members = step, tuple(members)
-            stored, same = order.stored[0], order.stored[1] == order.members
-            if same and step in END_PHASE and stored in END_PHASE:
-                return  # all that a successor needs to know: whom to let go on, or kill
-            if snapshot is not None:
-                held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
-                self._reckon(agent)
-                said = await collect_evidence(agent, held, self._owners, self._panes)
-                order.evidence = {**snapshot, **order.kept, "said": said}
-                return  # it goes with the first intent, or with the proof where nobody is left to signal
-            if not await self._closing.save(order, step):
-                raise Conflict(f"kill request {order.request_id} is not ours any more: nothing is signalled")
+class _OrderRun:
+    """One order in work: commits and records what its stages say (`AskLog`, `KillLog`, `CloseLog`)."""
 
+    def __init__(
+        self, opened: OpenOrder, stages: KillStages, store: AsyncStore, events: "OrderEvents", of: Lane
+    ) -> None:
+        """`of`: whose work it is."""
+        self.opened = opened
+        self.events = events
+        self.lane = of
+        self._stages = stages
+        self._store = store
+
+    @property
+    def urgent(self) -> bool:
+        """Whether root or an admin wants it: it waits for no turn."""
+        return self.lane.user is None and self.opened.order.by != "daemon"
+
+    async def end_tree(self) -> TerminationResult:
+        """End the tree, as far as one attempt can."""
+        order, progress, agent = self.opened.order, self.opened.progress, self.opened.order.agent
+        self.opened.hurry.clear()
+        plan = TerminationPlan(
+            agent_id=agent.agent_id,
+            main=agent.identity,
+            grace=agent.policy.grace if order.options.grace is None else order.options.grace,
+            verify=agent.policy.verify,
+            polite=Polite.ALL if order.reason is Reason.GONE else agent.policy.polite,
+            force=order.options.force,
+            cgroup=agent.cgroup,
+            main_pidfd=agent.pidfd,
+            begun=progress.step not in BEFORE_SIGNALS,
+            stopped=progress.members if progress.step in STOPPING else (),
+            termed=progress.grace,
+            hurry=self.opened.hurry,
+        )
+        progress.plan(plan.grace)
         # What an earlier daemon knew of the tree is remembered; the next scan sorts out what still belongs to it.
         known = {member.identity for member in agent.members}
-        agent.members += tuple(member for member in order.members if member.identity not in known)
-        told = Telling(order, self._chronicle, self._logged(agent))
+        agent.members += tuple(member for member in progress.members if member.identity not in known)
+        return await self._stages.termination.end_tree(plan, self._guard, self)
 
-        def guard() -> Guard:
-            last_look = partial(self._claiming.begin, order)
-            return replace(self._guard(agent), sender=order.sender, last_look=last_look)
+    async def survived(self) -> None:
+        """Something lives on: say so once, and whoever waits for it hears how it stands."""
+        opened = self.opened
+        agent, progress = opened.order.agent, opened.progress
+        outcome = survivors_outcome(opened.order, progress.result)
+        news = self.events.left(outcome, progress.outcome)
+        progress.told(outcome)
+        agent.lives_on = outcome.message.removeprefix(NOT_ENDED)
+        try:
+            if news:
+                await self._save(progress.step, outcome.json())
+            if news or agent.status is not Status.UNKILLABLE:
+                await self._stages.close.mark_unkillable(agent, agent.lives_on)
+        finally:
+            opened.waiters.tell(outcome)
 
-        def signalled(name: str, pids: list[int]) -> None:
-            order.signalled |= agent.identity is not None and agent.identity.pid in pids and name != "SIGSTOP"
-            order.touched, order.killed = True, order.killed or name == "SIGKILL"
-            told.signal(name, pids)
+    async def withdraw(self, called_off: Withdrawn) -> KillOutcome:
+        """End the order; its agent goes on."""
+        order, close = self.opened.order, self._stages.close
+        if called_off.closed:  # first: as soon as the order is gone the next look may give another
+            await close.forget_if_closed(order.agent)
+        return await close.withdraw(order, self.opened.progress, called_off.why)
 
-        async def termed(started: float, everybody: bool) -> None:
-            with suppress(RegistryUnavailable):
-                await self._closing.save(order, order.step, order.have_termed(started, everybody))
+    def _guard(self) -> Guard:
+        guard = self._stages.termination.guard(self.opened.order.agent)
+        return replace(guard, sender=self.opened.order.sender, last_look=self._last_look)
 
-        acts = guard, intend, signalled, told.refused, termed
-        return await TreeTermination(order.plan, self._scanner, self._clock, *acts).run()
+    def _last_look(self) -> None:
+        """Right before a signal; from then on what is begun is finished. Raises BeatArrived."""
+        self._stages.claim.listen(self.opened)
+        self.opened.progress.begin()
 
-    def _logged(self, agent: Agent) -> EventLogger:
-        return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
+    # -- what its stages say, see `AskLog`, `KillLog` and `CloseLog`
+
+    async def asking(self, step: KillStep) -> bool:
+        order, progress = self.opened.order, self.opened.progress
+        save, kept = self._store.store.save_step, progress.kept or None
+        saved = await self._store.write(save, order.request_id, step.value, by=order.holders, evidence=kept)
+        if saved:
+            progress.asked(step)
+        return saved
+
+    async def before_signal(self, step: KillStep, members: list[TreeMember], snapshot: Json | None) -> None:
+        order, progress = self.opened.order, self.opened.progress
+        self._stages.claim.listen(self.opened)
+        progress.intend(step, tuple(members))
+        if progress.is_stopping:
+            return
+        if snapshot is not None:  # it goes with the first intent, or with the proof where nobody is left to signal
+            said = await self._stages.evidence.collect(order.agent)
+            progress.looked(snapshot, said)
+        elif not await self._save(step):
+            raise Conflict(f"kill request {order.request_id} is not ours any more: nothing is signalled")
+
+    def signalled(self, name: str, pids: list[int]) -> None:
+        main = self.opened.order.agent.identity
+        self.opened.progress.signalled(name, main=main is not None and main.pid in pids and name != "SIGSTOP")
+        self.events.signalled(name, pids)
+
+    def refused(self, pid: int, why: str) -> None:
+        self.events.refused(pid, why)
+
+    async def grace_started(self, grace: Grace) -> None:
+        progress = self.opened.progress
+        with suppress(RegistryUnavailable):
+            await self._save(progress.step, progress.grace_json(grace))
+
+    async def proved(self, outcome: KillOutcome, proof: Proof | None) -> bool:
+        saved = await self._save(KillStep.CLEANUP, outcome.json(), proof)
+        if saved:  # no sooner: an attempt that finds the step goes on with the hooks, and tells no more of the end
+            self.opened.waiters.prove(outcome)
+        return saved
+
+    def cleaned(self, cleaned: list[Json], cleaning: tuple[str, ...]) -> None:
+        self.opened.waiters.clean(cleaned, cleaning)
+
+    async def _save(self, step: KillStep, outcome: Json | None = None, proof: Proof | None = None) -> bool:
+        """Commit a step, with the outcome so far and whatever else its row lacks. False: done, or somebody else's."""
+        order, progress = self.opened.order, self.opened.progress
+        more = {"by": order.holders, "outcome": outcome, "proof": proof, **progress.unsaved}
+        saved = await self._store.write(self._store.store.save_step, order.request_id, step.value, **more)
+        if saved:
+            progress.saved(step)
+        return saved
 
 
-async def _any_of(timeout: float, *events: asyncio.Event) -> None:
-    """Wait for the first of these, or so many seconds."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+class OrderEvents:
+    """What is told of one order, each thing once: attempts repeat them."""
+
+    def __init__(self, order: KillOrder, chronicle: EventRecorder) -> None:
+        self._agent = order.agent
+        self._request_id = order.request_id
+        self._chronicle = chronicle
+        self._log = chronicle.logger_of(order.agent).bind(request_id=order.request_id)
+        self._left = 0  # rows of history on what could not be ended
+        # It was told before its row got that status.
+        self._said = {"unkillable"} if order.resumed and order.agent.status is Status.UNKILLABLE else set[str]()
+
+    def first(self, words: str) -> bool:
+        """Whether this was not told of it yet; False, too, when a thousand other things were."""
+        key = words if len(words) < LONGEST_SAID else f"{words[:LONGEST_SAID]} {hash(words)}"
+        if key in self._said or len(self._said) >= MOST_SAID:
+            return False
+        self._said.add(key)
+        return True
+
+    def signalled(self, name: str, pids: list[int]) -> None:
+        """A signal of that name went out to these."""
+        why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
+        facts = {"request_id": self._request_id, "pids": pids[:64]}
+        if self.first(f"{name} {pids}"):
+            self._chronicle.tell("kill.signal_sent", self._agent, why, f"daemon {os.getpid()}", facts)
+
+    def refused(self, pid: int, why: str) -> None:
+        """The guard, or the kernel, let no signal out to this one."""
+        if self.first(f"refused {pid} {why}"):
+            self._log.event("kill.refused", pid=pid, why=why)
+
+    def left(self, outcome: KillOutcome, former: KillOutcome | None) -> bool:
+        """An attempt left something alive: it went so, the one before as in `former`. Whether the history needs it.
+
+        The log is told once; the history again when it is something else than before, also before a restart.
+        """
+        message = outcome.message
+        if self.first("unkillable"):
+            self._log.event("kill.unkillable", why=message.removeprefix(NOT_ENDED))
+        if (former is not None and message == former.message) or self._left >= MOST_LEFT or not self.first(message):
+            return False
+        self._left += 1
+        return True

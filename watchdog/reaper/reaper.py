@@ -37,7 +37,8 @@ from watchdog.core.agent import ENDED
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.errors import Conflict, OwnerCallFailed, RegistryUnavailable, WatchdogError
-from watchdog.kill.order import end_words, from_json
+from watchdog.kill.order import from_json
+from watchdog.kill.outcome import end_words
 from watchdog.kill.safeguards import Safeguards
 from watchdog.kill.worker import KillWorker
 from watchdog.processes import cgroups

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, text, update
 
 from watchdog.core.agent import LIVE, Status
-from watchdog.core.kill import Reason
+from watchdog.core.kill import KillStep, Reason
 from watchdog.core.process import Identity
 from watchdog.errors import Conflict, RowRemoved
 from watchdog.registry.engines import Duplicate
@@ -193,7 +193,7 @@ class RequestQueries(Queries):
         """
         why = str(end.outcome["message"])
         ended = {"key": end.request_id, "status": "done", "outcome": dump(end.outcome), "finished_at": now}
-        unsaved = {**_stored(**end.unsaved), "step": "cleanup"}
+        unsaved = {**_stored(**end.unsaved), "step": KillStep.CLEANUP.value}
         with self.engines.begin(self.engines.durable) as connection:
             done = connection.execute(_HELD_FINISH, {**ended, **unsaved, **_holders(end.holders)}).one_or_none()
             if done is None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 
 from watchdog.core.agent import ENDED, Registration, State, Status, Verdict
-from watchdog.core.kill import Reason, Step
+from watchdog.core.kill import KillStep, Reason, Step
 from watchdog.core.process import Identity, Listed, TreeMember
 from watchdog.core.sites import Site, site_json, site_of
 from watchdog.registry.column_decoders import (
@@ -119,7 +119,7 @@ def to_request(raw: Raw) -> RequestRow:
     outcome = mapping(raw, "outcome")
     if raw["status"] == "claimed" and raw["claimed_by"] is None:
         raise BadRow("claimed_by: None, though it is claimed: nobody could take it over")
-    if raw["status"] in OPEN_STATUSES and raw["step"] == "cleanup" and outcome.get("status") not in ENDED:
+    if raw["status"] in OPEN_STATUSES and raw["step"] == KillStep.CLEANUP and outcome.get("status") not in ENDED:
         raise BadRow(f"outcome: at step 'cleanup' its status is {outcome.get('status')!r}, which is no end")
     return RequestRow(
         request_id=text(raw, "request_id"),

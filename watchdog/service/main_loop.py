@@ -37,8 +37,12 @@ from watchdog.host.clock_steps import Steps
 from watchdog.host.disk_reserve import Reserve
 from watchdog.host.instance_lock import InstanceLocks, PidFile, console_hint
 from watchdog.host.service_manager import ServiceManager
+from watchdog.kill.ask import StopRequest
+from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
-from watchdog.kill.worker import KillWorker
+from watchdog.kill.evidence import EvidenceCollector
+from watchdog.kill.terminate import Terminator
+from watchdog.kill.worker import KillStages, KillWorker
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import bounded, identity
@@ -327,23 +331,21 @@ class Daemon:
         )
         panes = Panes(self.store, self.owners)
         self.hearing.known = panes.find
-        closing = Close(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, log, self.owners)
+        stages = KillStages(
+            EvidenceCollector(clock, self.holds, self.owners, panes, lambda agent: self.sweeper.catch_up(agent)),
+            StopRequest(self.store, clock, self.holds, self.owners, self.chronicle),
+            Claim(self.store, clock, self.hearing, self.holds, self.fleet),
+            Terminator(scanner, clock, self.fleet),
+            Close(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, self.owners),
+        )
         self.worker = KillWorker(
             store=self.store,
             clock=clock,
-            scanner=scanner,
-            hearing=self.hearing,
-            holds=self.holds,
-            closing=closing,
-            guard=lambda agent: self.fleet.guard(agent, self.host),
+            stages=stages,
             chronicle=self.chronicle,
-            owners=self.owners,
-            panes=panes,
-            log=log,
             observe=settings.observe,
             parallel=settings.kill.parallel,
             user_of=self.users.user_of,
-            reckon=lambda agent: self.sweeper.catch_up(agent),
         )
         held.push_async_callback(self.worker.close)  # also where the start is given up
         self.recorder = AgentPersistence(self.fleet, self.store, clock, log)

@@ -13,7 +13,7 @@ from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
 from watchdog.core.agent import Registration, State
-from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.kill import KillOptions, KillStep, Reason
 from watchdog.core.observed_activity import Sight
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Presence
@@ -223,7 +223,7 @@ class Recovery:
         if self.settings.observe and not lost and request.reason not in DEAD:
             return
         seen = Presence.NO_PID if agent.identity is None else presence(agent.identity, agent.pidfd)
-        if request.step == "cleanup" and seen is Presence.ALIVE:
+        if request.step == KillStep.CLEANUP and seen is Presence.ALIVE:
             self._quarantine([Problem(agent.agent_id, "step: 'cleanup', but its main process lives")])
         elif claim_is_stale(request.claimed_by, self._host) and not started_us(agent):
             self._worker.resume(request, agent, lost=lost)

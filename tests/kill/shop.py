@@ -1,0 +1,193 @@
+"""A kill worker with real parts and one running agent, a real process."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.history import EventRecorder
+from watchdog.agents.holds import Holds
+from watchdog.agents.tracker import AgentTracker
+from watchdog.cleanup.runner import CleanupRunner
+from watchdog.clock import Clock
+from watchdog.core.agent import Beat, Policy, Registration, Status, Verdict
+from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.process import TreeMember
+from watchdog.core.verdict import Judgement
+from watchdog.helpers.pool import HelperPool
+from watchdog.kill.ask import StopRequest
+from watchdog.kill.claim import Claim
+from watchdog.kill.close import Close
+from watchdog.kill.evidence import EvidenceCollector
+from watchdog.kill.terminate import Terminator
+from watchdog.kill.worker import KillStages, KillWorker
+from watchdog.probes.panes import Panes
+from watchdog.probes.process_scan import ProcessScanner
+from watchdog.processes import identity
+from watchdog.processes.signals import Guard
+from watchdog.registry.rows import HoldRow, RequestRow
+from watchdog.registry.store import AsyncStore, Store
+from watchdog.telemetry.logger import get_logger
+from watchdog.telemetry.metrics import Metrics
+
+P = ParamSpec("P")
+T = TypeVar("T")
+HOST = identity.this_host(None)
+AGENT = secrets.token_hex(16)  # what other tests start beside us may carry a fixed one as its mark
+
+
+class Delayed(AsyncStore):
+    """Does something else just before its next write by that method: the delay in which an agent speaks."""
+
+    before: tuple[str, Callable[[], object]] | None = None
+    claims = 0
+
+    async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.claims += getattr(method, "__name__", "") == "claim_agent"
+        if self.before is not None and getattr(method, "__name__", "") == self.before[0]:
+            (_, do), self.before = self.before, None
+            do()
+        return await super().write(method, *args, **kwargs)
+
+
+class Sparing(Fleet):
+    """Lets programs of some names live, whatever a policy says."""
+
+    spare: frozenset[str] = frozenset()
+
+    def guard(self, agent: Agent, host: str) -> Guard:
+        return Guard(host=host, spare=self.spare)
+
+
+class Shop:
+    """A kill worker with real parts and one running agent, a real process."""
+
+    def __init__(self, directory: Path, held: contextlib.ExitStack) -> None:
+        self.clock, log, self.fleet = Clock(), get_logger(), Sparing()
+        self.store = Delayed(Store(f"sqlite:///{directory}/registry.db").open())
+        held.callback(self.store.close)
+        executor = ThreadPoolExecutor(1)
+        held.callback(executor.shutdown)
+        self.hearing = AgentTracker(self.fleet, str(directory), self.clock, lambda: None, log)
+        self.owners, self.holds = HelperPool(), Holds()
+        chronicle = EventRecorder(self.store, self.clock, log)
+        cleanup = CleanupRunner((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
+        metrics = Metrics(dict, dict)
+        panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
+
+        stages = KillStages(
+            EvidenceCollector(self.clock, self.holds, self.owners, panes),
+            StopRequest(self.store, self.clock, self.holds, self.owners, chronicle),
+            Claim(self.store, self.clock, self.hearing, self.holds, self.fleet),
+            Terminator(scanner, self.clock, self.fleet),
+            Close(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, self.owners),
+        )
+        self.worker = KillWorker(
+            store=self.store,
+            clock=self.clock,
+            stages=stages,
+            chronicle=chronicle,
+            observe=False,
+            parallel=4,
+        )
+
+    async def admit(self, process: subprocess.Popen[bytes]) -> Agent:
+        """The process as an agent that has beaten once and was then found stalled."""
+        found = identity.read_identity(process.pid, HOST)
+        now = datetime.now(UTC)
+        reg = Registration(
+            AGENT, "alpha", os.getuid(), HOST, identity.boot_id(), identity=found, created_at=now, source="run"
+        )
+        await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
+        agent = Agent(reg, Policy(), Status.RUNNING, promised=True)
+        self.hearing.admit(agent)
+        self.beat(agent)
+        agent.judged(Judgement(Verdict.STALLED, "silent"), self.clock.mono(), 1.0)
+        return agent
+
+    def beat(self, agent: Agent) -> None:
+        agent.beat(Beat(), self.clock.mono(), self.clock.now().wall)
+
+    async def order(self, agent: Agent) -> str:
+        """What a sweep does for a stalled agent."""
+        return await self.worker.request(
+            agent, Reason.STALLED, KillOptions(), "daemon", "silent", beats=agent.renewed_judged
+        )
+
+    def hold(self, agent_id: str | None) -> None:
+        """An operator's hold on that agent, or on all."""
+        self.holds.put(HoldRow(1, agent_id, "debugging", 0, datetime.now(UTC)))
+
+    async def history(self, agent: Agent) -> list[str]:
+        """The events of the agent, in order, without the first."""
+        events = await self.store.read(self.store.store.events, 0, agent_id=agent.agent_id)
+        return [event.event for event in events][1:]
+
+    async def tried(self, times: int) -> None:
+        """Wait for so many attempts more, begun and ended."""
+        goal = self.store.claims + times + 1
+        async with asyncio.timeout(60):
+            while self.store.claims < goal:
+                await asyncio.sleep(0.01)
+
+    async def told(self, agent: Agent) -> tuple[Status, list[str]]:
+        """The status in the registry, and the statuses of all orders."""
+        row = await self.store.read(self.store.store.agent, agent.agent_id)
+        orders = await self.store.read(self.store.store.requests_of, agent.agent_id)
+        assert row is not None
+        return row.status, [order.status for order in orders]
+
+
+@contextlib.asynccontextmanager
+async def shop(directory: Path) -> AsyncIterator[tuple[Shop, Agent, subprocess.Popen[bytes]]]:
+    with contextlib.ExitStack() as held, subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
+        made = Shop(directory, held)
+        try:
+            yield made, await made.admit(process), process
+        finally:
+            await made.worker.close()
+            await made.owners.close()
+            made.hearing.close()
+            for agent in made.fleet:
+                agent.close()
+            process.kill()
+
+
+ASK = KillOptions(ask=timedelta(seconds=60))
+
+
+async def asking(made: Shop, agent: Agent, options: KillOptions, by: str = "daemon") -> str:
+    """An order that asks first, and has come that far."""
+    reason = Reason.STALLED if by == "daemon" else Reason.STOP
+    order = await made.worker.request(agent, reason, options, by, "silent", beats=agent.renewed_judged)
+    async with asyncio.timeout(60):
+        while agent.asked is None or "stop.asked" not in await made.history(agent):
+            await asyncio.sleep(0.01)
+    return order
+
+
+async def left_by_a_daemon(made: Shop, agent: Agent, step: str) -> RequestRow:
+    """An order as a daemon left it that died right after that intent."""
+    store, now = made.store.store, datetime.now(UTC)
+    options = {"force": False, "grace_seconds": None, "cleanup": True, "beats": agent.beats, "why": "silent"}
+    await made.store.write(
+        store.open_request, "r1", agent.agent_id, Reason.STALLED, by="daemon", now=now, options=options
+    )
+    assert await made.store.write(store.claim_request, "r1", "daemon 1", now)
+    running, ending = {Status.RUNNING}, Status.ENDING
+    await made.store.write(store.transition, agent.agent_id, running, ending, now=now, who="daemon 1", why="silent")
+    assert agent.identity is not None
+    member = TreeMember(identity=agent.identity, parent_pid=1, uid=0, name="sleep", state="S", via="main")
+    await made.store.write(store.save_step, "r1", step, members=[asdict(member)])
+    agent.status = ending  # as it was read at the start
+    left = await made.store.read(store.request, "r1")
+    assert left is not None
+    return left
