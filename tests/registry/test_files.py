@@ -169,3 +169,30 @@ def test_each_commit_is_seen_by_whoever_asks_for_the_version(store: Store, datab
         store.engines.version()
     assert store.engines.trouble is not None
     assert len({first, second, third, store.engines.version()}) == 4
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444, 0o640])
+def test_what_a_reader_left_beside_a_registry_that_was_shut_is_opened_with_it(
+    store: Store, database: Path, mode: int
+) -> None:
+    """Who reads a registry of mode 0444 leaves a -wal and a -shm of that mode: to mend the first is not enough."""
+    add(store, "a1")
+    store.close()
+    for suffix in ("-wal", "-shm"):
+        beside = Path(f"{database}{suffix}")
+        beside.touch()
+        beside.chmod(mode)
+    again = Store(f"sqlite:///{database}").open()
+    try:
+        add(again, "a2")
+        assert {Path(f"{database}{suffix}").stat().st_mode & 0o777 for suffix in ("", "-wal", "-shm")} == {0o600}
+    finally:
+        again.close()
+
+
+def test_a_file_beside_the_registry_that_is_none_is_named(store: Store, database: Path) -> None:
+    """A link could lead to anybody's file, whose mode is not ours to change."""
+    store.close()
+    Path(f"{database}-shm").symlink_to("/etc/passwd")
+    with pytest.raises(UnsafeDirectory, match=r"registry\.db-shm: not a regular file"):
+        Store(f"sqlite:///{database}").open()

@@ -78,6 +78,9 @@ class Files:
     def make(self) -> None:
         """Create the file for its owner alone (SQLite gives the other two the same mode).
 
+        The other two may be there from before: whoever reads a registry of mode 0444 makes both of that mode, and when
+        its mode is mended they make each write fail with SQLITE_READONLY. They get the mode of the first.
+
         Raises RegistryUnavailable, and UnsafeDirectory for what is no file of ours.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -96,6 +99,8 @@ class Files:
                 os.fchmod(descriptor, 0o600)
         finally:
             os.close(descriptor)
+        for beside in (f"{self._path}-wal", f"{self._path}-shm"):
+            _for_owner_alone(beside)
 
     def opened(self) -> None:
         """From now on the files are to stay what they are."""
@@ -219,6 +224,27 @@ def _make_room(path: str) -> None:
                 os.posix_fallocate(fd, 0, room)
         finally:
             os.close(fd)
+
+
+def _for_owner_alone(path: str) -> None:
+    """Mode 0600 for a file that is there. Raises RegistryUnavailable when it is not ours to change."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)  # needs no right to read it
+    except FileNotFoundError:
+        return
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise UnsafeDirectory(f"registry file {path}: not a regular file; right: one of SQLite's, or none")
+        if stat.S_IMODE(found.st_mode) != 0o600:
+            os.chmod(f"/proc/self/fd/{descriptor}", 0o600)  # fchmod refuses such a descriptor (open(2))
+    except OSError as error:
+        raise RegistryUnavailable(
+            f"registry file {path}: of uid {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}: {error.strerror};"
+            f" right: chown it to uid {os.geteuid()}"
+        ) from error
+    finally:
+        os.close(descriptor)
 
 
 def _file(path: str) -> tuple[int, int] | None:
