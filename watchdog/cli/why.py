@@ -44,6 +44,9 @@ def story(answer: Json) -> Iterator[str]:
     yield from _heading(agent)
     yield ""
     yield "what happened"
+    if answer.get("history_problem"):
+        yield f"  its history cannot be read now: {clean(answer['history_problem'])}"
+        yield "  what follows is from the daemon's memory; its log has the events"
     yield from _timeline(answer)
     yield ""
     yield "what happens next, and what to do"
