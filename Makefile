@@ -13,7 +13,7 @@ INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; \
 	{ echo "PYTHON=$(PYTHON): $(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
 
 NO_PYTHON := no Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
-.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts attacks fuzz peers vendors day
+.PHONY: help run test demo quick counts check install uninstall wheels lint format events lock bench faults verdicts attacks fuzz peers vendors day
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ wheels: ## download what install needs into wheels/ (WHEELS=DIR), for a host wit
 
 lint: $(BIN)/.ready ## formatting, lint and types, without the tests
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary
+
+quick: lint ## in half a minute: formatting, lint, types, then the tests of the layout, core and configuration
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/test_layout.py tests/core tests/config $(ARGS)
+
+counts: $(BIN)/.ready ## how easy the code is to enter, in counts; those of a checkout elsewhere: TREE=DIR
+	@$(BIN)/python -m tests.counts $(TREE)
 
 check: lint test ## formatting, lint, types, then the tests
 
