@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from checks import room, tell_who_runs, would_start
@@ -191,6 +192,8 @@ def uninstall(target: Target) -> None:
         target.refuse_foreign_parents(name)  # before anything is removed
     for name in known:
         target.remove(name)
+        if name.endswith(f"/{UNIT}"):
+            remove_dangling_wants(target.path(name))
     left = list(layout.data)
     if target.sum_of(layout.config) == target.manifest["config"].get("sum"):
         target.remove(layout.config)
@@ -209,6 +212,16 @@ def uninstall(target: Target) -> None:
         print(f"what calls itself a daemon from here is still run by uid {', '.join(map(str, theirs))}")
     if left:
         print(f"left as they are yours:\n  {chr(10).join(left)}\nto remove them too:  rm -r {shlex.join(left)}")
+
+
+def remove_dangling_wants(unit: Path) -> None:
+    """What `enable` made of it, where no manager could be told to disable it; links that lead elsewhere stay."""
+    for wants in unit.parent.glob("*.wants"):
+        link = wants / unit.name
+        if link.is_symlink() and not link.exists():
+            link.unlink()
+            with suppress(OSError):  # other units are wanted there, too
+                wants.rmdir()
 
 
 def check_interpreter() -> None:
