@@ -303,6 +303,7 @@ def test_events_prints_and_follows_over_a_restart(office: Office, capfd: pytest.
     reader = threading.Thread(target=lambda: lines.extend(json.loads(line) for line in process.stdout or ()))
     reader.start()
     office.register("beta")
+    wait_for(lambda: lines, "it follows: one that finds no daemon from the start ends")
     office.stop()
     office.start()
     office.register("gamma")
