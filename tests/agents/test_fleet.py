@@ -277,7 +277,7 @@ def test_no_word_switches_the_watch_off_for_ever() -> None:
         one = agent()
         one.beat(word, 0, WALL)
         assert max(one.lease_left, one.tool_left, one.after_said or 0 * S) == one.policy.wait_limit
-        assert "6h is the most" in one.asked_too_much
+        assert "6h is the limit" in one.asked_too_much
 
 
 def test_who_has_yet_to_start_gets_one_fresh_limit_too() -> None:

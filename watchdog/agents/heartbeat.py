@@ -255,7 +255,7 @@ class Heartbeat:
                 self.threads.clear()
                 self.cleared = max(self.cleared, said)
             if beat.goes_on is not None or beat.state is State.WORKING:
-                self.goes_on = bool(beat.goes_on)  # who works will say anew what it leaves
+                self.goes_on = bool(beat.goes_on)  # an agent that works will say again what it leaves running
             return
         if beat.tool and len(self.calling) < MOST_SESSIONS:
             self.calling.add(beat.thread)
@@ -324,7 +324,7 @@ class Heartbeat:
     def _capped(self, asked: timedelta, what: str) -> timedelta:
         """At most `wait_limit`: no word switches the watch off for ever (case B6)."""
         if asked > self.policy.wait_limit:
-            self.asked_too_much = f"asked for {what} of {span(asked)}; {span(self.policy.wait_limit)} is the most"
+            self.asked_too_much = f"asked for {what} of {span(asked)}; {span(self.policy.wait_limit)} is the limit"
         return min(asked, self.policy.wait_limit)
 
     def watch(self, last: float, now: float, cap: float) -> None:

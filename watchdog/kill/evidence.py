@@ -75,7 +75,7 @@ async def collect_evidence(agent: Agent, held: str | None, owners: HelperPool, p
         "seen": {str(kind): f"{_words(s.text)}, {_seconds(s.age)} s ago" for kind, s in agent.sights.seen.items()},
         "looks_that_failed": {str(kind): _words(why) for kind, why in agent.sights.failed.items()},
         "hold": _words(held),
-        "last_words": {"note": _words(agent.note) or "none was ever said", "output": output},
+        "last_words": {"note": _words(agent.note) or "none was ever reported", "output": output},
         "pane": pane or "it has no terminal",
     }
 

@@ -34,7 +34,7 @@ class Announcer:
         if agent.expires_soon and not agent.expiry_told:
             agent.expiry_told = True
             left = span(agent.ttl_left) if agent.ttl_left else "nothing"
-            self._chronicle.tell("agent.expires_soon", agent, f"{left} of its time to live is left; then it is ended")
+            self._chronicle.tell("agent.expires_soon", agent, f"{left} of its time to live is left; then it is killed")
         if agent.asked_too_much and not agent.cap_told:
             agent.cap_told = True
             self._chronicle.tell("agent.wait_capped", agent, agent.asked_too_much)
@@ -68,7 +68,7 @@ class Announcer:
         """It waits for no human any more, which is told when it was told that it did."""
         if agent.needed_human:
             agent.needed_human = False
-            self._chronicle.tell("agent.human_answered", agent, f"it waits for no human any more: {text}")
+            self._chronicle.tell("agent.human_answered", agent, f"it no longer waits for a person: {text}")
 
     def untouchable(self, agent: Agent) -> None:
         """Its process is not its owner's, or not only (`ownership`): told once while this daemon runs."""

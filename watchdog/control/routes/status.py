@@ -116,9 +116,9 @@ async def status(request: web.Request) -> web.Response:
     now = desk.now()
     facts = dict(desk.facts())
     if facts.get("config_problems") and not peer.admin:
-        facts["config_problems"] = ["its log tells"]  # they quote the file
+        facts["config_problems"] = ["see its log"]  # they quote the file
     if facts.get("registry_problem") and not peer.admin:
-        facts["registry_problem"] = "its log tells"  # a server's words name its users
+        facts["registry_problem"] = "see its log"  # a server's words name its users
     troubles = facts.get("troubles")
     if isinstance(troubles, list) and not peer.admin:  # their words name others' agents and paths
         facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]
