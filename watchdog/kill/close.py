@@ -333,7 +333,7 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
         if shortage:
             end = shortage
         elif part:
-            end = f"a further process of it ended, and its main process was then ended {_force(order, progress)}"
+            end = f"another of its processes exited, and its main process was then killed {_force(order, progress)}"
         elif agent.exit_signal:
             whose = "a crash, or sent by another process" if agent.exit_signal in FAULTS else "sent by another process"
             end = f"killed by signal {agent.exit_signal} ({whose})"
