@@ -423,15 +423,16 @@ def test_files_that_the_design_names_are_there() -> None:
     """Paths below watchdog/; a module that moves takes its name along."""
     text = (ROOT / "watchdog/DESIGN.md").read_text()
     named = re.findall(r"`([\w/]+\.py|[a-z_]+/(?:[a-z_]+/)*)`", text)
-    assert [name for name in named if not (PACKAGE / name).exists() and not (ROOT / name).exists()] == []
-    assert len(named) > 40
+    there = [name for name in named if "/NAME.py" not in name]  # a recipe's new file
+    assert [name for name in there if not (PACKAGE / name).exists() and not (ROOT / name).exists()] == []
+    assert len(there) > 40
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_that_a_document_names_are_there(path: Path) -> None:
-    """By their whole path."""
+    """By their whole path, or in the design below watchdog/."""
     named = re.findall(r"`((?:tests|watchdog|config|systemd)/[\w/.-]+)`", path.read_text())
-    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert [name for name in named if not (ROOT / name).exists() and not (path.parent / name).exists()] == []
 
 
 def test_every_package_has_its_decisions() -> None:
