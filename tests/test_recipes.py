@@ -168,6 +168,49 @@ def test_a_source_is_one_module_and_one_line(copy: Copy) -> None:
     assert "KILL" not in copy.python("-c", policy)
 
 
+LOOKS = """
+import asyncio, os, sys
+from datetime import timedelta
+from watchdog.agents.background_queries import BackgroundQueries
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.clock import Clock
+from watchdog.cli.why import story
+from watchdog.control.views.evidence import signals
+from watchdog.core.agent import Policy, Registration, Status
+from watchdog.owner.helper import last_lines
+from watchdog.probes.output_growth import OutputGrowth
+
+class Owners:
+    async def call(self, uid, call, args, timeout):
+        return {"last_lines": last_lines}[call](**args)
+
+async def main():
+    clock, fleet = Clock(), Fleet()
+    queries = BackgroundQueries(Owners(), clock)
+    growth = OutputGrowth(fleet, queries, clock)
+    reg = Registration("a" * 32, "alpha", os.geteuid(), "host", "boot", log="log")
+    agent = Agent(reg, Policy(), Status.RUNNING, promised=True, silence=timedelta(minutes=1))
+    fleet.add(agent)
+    for words in ("one", "two"):
+        open("log", "w").write(words + chr(10))
+        growth.look()
+        while any(queries.waiting((agent.agent_id, kind)) is not None for kind in ("words", "log")):
+            await asyncio.sleep(0.01)
+    print("\\n".join(story({"agent": {"signals": signals(agent)}})))
+    await queries.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_probe_is_one_module_and_one_line(copy: Copy) -> None:
+    """It is asked about, what it sees counts as activity, and `why` shows it in its place, with whose word it is."""
+    copy.follow("A probe")
+
+    said = copy.python("-c", LOOKS)
+    assert re.search(r"words +its log says something else.* \[seen by its owner's helper\]", said), said
+
+
 def test_a_verb_is_two_modules_and_a_line_for_each(copy: Copy) -> None:
     """The help, the manual, completions and the table of routes have it, and a daemon answers it."""
     copy.follow("A verb with its route")
