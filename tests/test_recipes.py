@@ -168,6 +168,32 @@ def test_a_source_is_one_module_and_one_line(copy: Copy) -> None:
     assert "KILL" not in copy.python("-c", policy)
 
 
+VENDOR = """
+from watchdog.core.conversations import kept_in
+from watchdog.core.vendor_hooks import words_of_event
+from watchdog.core.vendors import runs_as
+from watchdog.processes.table import VENDOR_MARKERS
+print(words_of_event("pear", {"hook_event_name": "ends"}, {}, main=True)["state"])
+print(kept_in("/home/a/pears/11111111-2222-4333-8444-555555555555.json").resume)
+print(runs_as("pear", ["node", "/n/@pear/cli/index.js"], "/usr/bin/node"), "PEAR_SESSION" in VENDOR_MARKERS)
+"""
+
+
+def test_a_vendor_is_one_module_and_its_lines(copy: Copy) -> None:
+    """Its events are beats, its conversations can be resumed, a policy is shipped; its hooks can be installed."""
+    copy.follow("A vendor")
+
+    resume = "pear --again 11111111-2222-4333-8444-555555555555"
+    assert copy.python("-c", VENDOR) == f"idle\n{resume}\nscript True\n"
+    policy = '#match = { type = "pear" }\n#after_seconds = 900\n#exit_keys = ["/quit", "Enter"]\n'
+    assert policy in copy.text("config/agent-watchdog.toml")
+    assert "pear" in copy.text("config/man/agent-watchdog.toml.5")
+    for shell in ("bash", "zsh", "fish"):
+        assert copy.text(f"config/completions/agent-watchdog.{shell}").count("pear") >= 2, shell
+    copy.python("-c", CLIENT, "install-hooks", "pear")
+    assert "beat --from pear" in (copy.top / ".pear/hooks.json").read_text()
+
+
 LOOKS = """
 import asyncio, os, sys
 from datetime import timedelta
