@@ -22,14 +22,14 @@ from watchdog.core.source_entries import KINDS
 FILE = Path(__file__).parent.parent / "config/agent-watchdog.toml"
 WIDTH = 118
 HEAD = """\
-# agent-watchdog.toml: every key with its default, and why it is that.
+# agent-watchdog.toml: every key with its default, and the reason for it.
 #
-# Lines "#key = value" are the defaults; remove the "#" to change one. The headers of sections stand here already, and
-# each once: write your keys below them, not at the end of the file. Unknown keys refuse to start, and
-# `agent-watchdogd --check` tells all problems at once. An empty string means: as the circumstances say.
+# Lines "#key = value" are the defaults; remove the "#" to change one. The section headers are here already, each
+# once: write your keys below them, not at the end of the file. The daemon refuses to start with an unknown key;
+# `agent-watchdogd --check` reports all problems at once. An empty string selects the default for this host and user.
 # The file is the one of --config or of $AGENT_WATCHDOG_CONFIG; else root's daemon reads
 # /etc/agent-watchdog/agent-watchdog.toml, a user's $XDG_CONFIG_HOME/agent-watchdog/agent-watchdog.toml (~/.config).
-# Its writers decide what runs with other people's rights: only its owner (root, or that user) may write it.
+# Whoever can write it decides what runs with other users' rights: only its owner (root, or that user) may.
 """
 # What the comments of the schema may name in braces.
 WORDS = {

@@ -155,7 +155,7 @@ def test_a_source_is_one_module_and_one_line(copy: Copy) -> None:
     assert "| `roster` | `~/.roster`: reported, never closed | none |" in copy.text("config/doc/agents.md")
     for path in ("config/agent-watchdog.toml", "config/man/agent-watchdog.toml.5"):
         words = " ".join(copy.text(path).replace("\n# ", " ").split())
-        assert 'never ended: "claude" (Claude Code' in words, path
+        assert 'never killed: "claude" (Claude Code' in words, path
         assert '"roster" (a text file, one agent a line)' in words, path
         assert "$ROSTER, else ~/.roster" in words, path
 
