@@ -11,6 +11,7 @@ from enum import StrEnum
 from watchdog.core.kill import Polite, Step
 from watchdog.core.process import Identity, Listed
 from watchdog.core.sites import Site
+from watchdog.core.source_entries import KINDS
 
 
 class Status(StrEnum):
@@ -84,7 +85,7 @@ class Policy:
 
 # Of agents that were only reported: by a vendor hook, or by a vendor's own list of its sessions. The
 # daemon tells of them, and ends nothing of theirs, unless a `[[policy]]` says more.
-TOLD_OF = frozenset({"hook", "claude"})
+TOLD_OF = frozenset({"hook", *(kind for kind, registry in KINDS.items() if registry.told_of)})
 
 
 @dataclass(frozen=True, slots=True)
