@@ -137,7 +137,7 @@ LATER: dict[str, tuple[str, ...]] = {
     # These at bc51ea4, and at f87b3bd as well.
     "a user that connects and leaves fills the backlog": (
         "tests/attacks/test_admission.py::test_knocking_without_end_locks_nobody_out",
-        "tests/control/test_server.py::test_who_connects_too_often_is_hung_up_on",
+        "tests/control/test_peers.py::test_who_connects_too_often_is_hung_up_on",
     ),
     "what a request makes the daemon look at is not paid for": (
         "tests/attacks/test_admission.py::test_names_that_are_nobodys_cost_what_they_take",
@@ -209,7 +209,7 @@ HELD: dict[str, tuple[str, ...]] = {
     ),
     "PostgreSQL password in cmdline, status, errors, logs": (
         "tests/attacks/test_held.py::test_the_password_of_a_database_is_nowhere_to_be_read",
-        "tests/registry/test_faults.py::test_a_postgresql_url_means_psycopg_and_hides_its_password",
+        "tests/registry/test_engines.py::test_a_postgresql_url_means_psycopg_and_hides_its_password",
         "tests/telemetry/test_logger.py::test_what_is_too_long_is_cut_and_passwords_of_urls_are_hidden",
     ),
     "temp_dir by link, parent link, `..`, hard link, exchange": (
@@ -230,8 +230,8 @@ HELD: dict[str, tuple[str, ...]] = {
         "tests/owner/sources/test_files.py::test_only_a_regular_file_is_read",
     ),
     "slow loris, SCM_RIGHTS, gzip bombs": (
-        "tests/control/test_server.py::test_who_does_not_finish_its_request_is_cut",
-        "tests/control/test_server.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
+        "tests/control/test_peers.py::test_who_does_not_finish_its_request_is_cut",
+        "tests/control/test_peers.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
         "tests/intake/test_notify_sockets.py::test_many_descriptors_are_all_closed",
         "tests/cli/run/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
         "tests/attacks/test_held.py::test_a_compressed_body_is_no_bomb",

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.world import wait_for
-from watchdog.owner.sources import sqlite_locks
 from watchdog.owner.sources.sqlite_locks import above, holder, stands_still
 
 WRITER = """
@@ -64,7 +63,7 @@ def test_who_has_it_only_once_merely_writes(database: Path, monkeypatch: pytest.
             writer.kill()
             writer.wait()
 
-        monkeypatch.setattr(sqlite_locks.time, "sleep", passed)
+        monkeypatch.setattr("watchdog.owner.sources.sqlite_locks.time.sleep", passed)
         assert holder(str(database)) is None
 
 
