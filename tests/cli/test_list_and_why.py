@@ -152,8 +152,8 @@ def test_a_wait_has_no_limit_of_silence(monkeypatch: pytest.MonkeyPatch, capsys:
 
 def ended_with_a_failed_hook(office: Office, name: str) -> str:
     """One that ended well, and whose cleanup did not."""
-    agent_id, now = office.register(name), office.desk.now()
-    store = office.desk.store.store
+    agent_id, now = office.register(name), office.context.now()
+    store = office.context.store.store
     store.transition(agent_id, {Status.STARTING}, Status.RUNNING, now=now, who="test", why="")
     store.transition(agent_id, {Status.RUNNING}, Status.ENDING, now=now, who="test", why="")
     for hook, outcome, message in (
@@ -164,7 +164,7 @@ def ended_with_a_failed_hook(office: Office, name: str) -> str:
         store.open_run(f"{name}-{hook}", agent_id, hook, now)
         store.finish_run(f"{name}-{hook}", outcome, message, now)
     store.transition(agent_id, {Status.ENDING}, Status.COMPLETED, now=now, who="test", why="exited", exit_code=0)
-    office.on_loop(lambda: office.desk.fleet.drop(agent_id))
+    office.on_loop(lambda: office.context.fleet.drop(agent_id))
     return agent_id
 
 
@@ -195,7 +195,7 @@ def test_a_list_without_the_registry_is_shown_without_these(office: Office) -> N
     office.register("alpha")
     office.age("alpha", status=Status.ENDING)
     assert office.ask("GET", "/v1/agents")[1]["agents"][0]["cleanup_failed"] == []
-    office.desk.facts = lambda: {"registry_problem": "gone"}
+    office.context.facts = lambda: {"registry_problem": "gone"}
     assert "cleanup_failed" not in office.ask("GET", "/v1/agents")[1]["agents"][0]
 
 

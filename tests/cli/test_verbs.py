@@ -196,9 +196,9 @@ def test_words_of_others_cannot_move_the_cursor(office: Office, capsys: pytest.C
     """Control characters, escape sequences and direction marks are shown, never sent."""
     agent_id = office.register("alpha")
     office.age("alpha", note=ESCAPES, line=ESCAPES, tool=ESCAPES).sights.see(ActivityKind.LOG, ESCAPES)
-    store = office.desk.store.store
+    store = office.context.store.store
     evidence = {"who": ESCAPES, ESCAPES: [ESCAPES], "deep": {"x": ESCAPES}}
-    store.add_event("agent.late", agent_id, ESCAPES, ESCAPES, office.desk.now(), evidence=evidence)
+    store.add_event("agent.late", agent_id, ESCAPES, ESCAPES, office.context.now(), evidence=evidence)
     for words in (["list"], ["list", "--json"], ["why", "alpha"], ["events"], ["events", "--json"], ["kill", ESCAPES]):
         _, out, err = told(capsys, *words)
         for character in "\x1b\x07\u202e\x9b\r":
@@ -231,7 +231,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
     alpha = office.agent("alpha")
     alpha.sights.seen[ActivityKind.LOG] = Sight("its log grew", timedelta(seconds=42))
     alpha.sights.looked(ActivityKind.IO, "late")
-    office.desk.safeguards.on = lambda *_: ["the machine slept for 7 s"]  # type: ignore[method-assign]
+    office.context.safeguards.on = lambda *_: ["the machine slept for 7 s"]  # type: ignore[method-assign]
     status, out, _ = told(capsys, "why", "alpha")
     assert status == 0
     for text in (
@@ -251,7 +251,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
         "the machine slept",
     ):
         assert text in out, text
-    store, now = office.desk.store.store, office.desk.now()
+    store, now = office.context.store.store, office.context.now()
     store.open_request("r" * 32, agent_id, Reason.STALLED, by="daemon", now=now, why="silent", evidence={"load": 0.5})
     store.claim_request("r" * 32, "daemon 1", now)
     store.save_step("r" * 32, "term_main")
@@ -269,7 +269,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
     store.finish_request("r" * 32, "done", outcome, now=now, who="daemon", why="2 processes ended on TERM")
     assert "its time to live ended 1m ago" in "\n".join(story({"agent": {"ttl_left_seconds": -60}}))
     store.transition(agent_id, {Status.RUNNING}, Status.KILLED, now=now, who="daemon", why="all done")
-    office.on_loop(lambda: office.desk.fleet.drop(agent_id))
+    office.on_loop(lambda: office.context.fleet.drop(agent_id))
     status, out, _ = told(capsys, "why", "alpha")
     assert status == 0
     order = ["agent.registered", "kill.requested", "worktree: kept; dirty: 1 file", "what happens next", "right before"]
@@ -508,7 +508,7 @@ def test_a_full_disk_below_stdout_is_told_in_one_line(office: Office) -> None:
 def test_a_closed_pipe_ends_quietly(office: Office) -> None:
     """`list | head -1` is no error and no traceback."""
     for number in range(200):
-        office.desk.store.store.add_event("agent.late", None, "test", "x" * 2000 + str(number), office.desk.now())
+        office.context.store.store.add_event("agent.late", None, "test", "x" * 2000 + str(number), office.context.now())
     done = subprocess.run(
         ["sh", "-c", f"{shlex.quote(str(CLI))} events | head -n 1"], capture_output=True, text=True, timeout=60
     )

@@ -105,12 +105,12 @@ class FakeWorker:
             **self.more,
         }
         if not stays:
-            store = self.office.desk.store
+            store = self.office.context.store
             to = Status.STOPPED if reason is Reason.STOP else Status.KILLED
-            now = self.office.desk.now()
+            now = self.office.context.now()
             await store.write(store.store.transition, agent.agent_id, {agent.status}, to, now=now, who=by, why=why)
             self.ended.append(agent.reg.name)
-            self.office.desk.tracker.forget(agent)
+            self.office.context.tracker.forget(agent)
         return request_id
 
     async def finished(self, request_id: str, seconds: float, cleanup: float | None = None) -> dict[str, object] | None:
@@ -154,7 +154,7 @@ class NothingLeft:
 
 
 class Office:
-    """A served desk."""
+    """A served context."""
 
     def __init__(self, directory: Path, config: str = "") -> None:
         self.directory = directory
@@ -195,16 +195,16 @@ class Office:
         fleet, holds, clock, kills = Fleet(), Holds(), Clock(), cast("KillWorker", self.worker)
         notify = str(self.directory / "notify")
         os.makedirs(notify, 0o711, exist_ok=True)
-        metrics = Metrics(dict, lambda: {"operator": len(holds.current(self.desk.now()))})
+        metrics = Metrics(dict, lambda: {"operator": len(holds.current(self.context.now()))})
         self.users = Users(Clock(), self.log, str(self.directory / "subuid"))
         await self.users.begin()
-        owners, recorder = NoHelpers(), EventRecorder(store, clock, self.log)
+        helpers, recorder = NoHelpers(), EventRecorder(store, clock, self.log)
         tracker = AgentTracker(fleet, notify, clock, self._look, self.log)
         admission = Admission(self.users, clock, metrics, self.log)
         registrar = Registrar(fleet, store, clock, self.settings, tracker, admission, recorder)
-        custodians = Custodians(fleet, clock, recorder, owners, kills, HOST, self.socket_path)
-        stale = StaleEntries(store, clock, self.settings, owners, recorder)
-        self.desk = ControlContext(
+        custodians = Custodians(fleet, clock, recorder, helpers, kills, HOST, self.socket_path)
+        stale = StaleEntries(store, clock, self.settings, helpers, recorder)
+        self.context = ControlContext(
             fleet=fleet,
             store=store,
             settings=self.settings,
@@ -216,12 +216,12 @@ class Office:
             tracker=tracker,
             registrar=registrar,
             custodians=custodians,
-            owners=owners,
+            helpers=helpers,
             placement=CgroupPlacement(fleet, store, self.log),
             kills=kills,
             safeguards=Safeguards(lambda: self.settings, clock, holds, self.log),
             reaper=cast("Reaper", NothingLeft()),
-            sources=SourceImporter(self.settings, clock, registrar, stale, custodians, owners, recorder),
+            sources=SourceImporter(self.settings, clock, registrar, stale, custodians, helpers, recorder),
             host=HOST,
             boot_id=boot_id(),
             runtime_dir=str(self.directory),
@@ -230,7 +230,7 @@ class Office:
             facts=lambda: {"mode": "enforce"},
         )
         try:
-            async with serve(self.desk):
+            async with serve(self.context):
                 self._up.set()
                 await self._told.wait()
         except BaseException as error:
@@ -239,7 +239,7 @@ class Office:
         finally:
             self._up.set()
             tracker.close()
-            self.desk.custodians.close()
+            self.context.custodians.close()
             store.close()
 
     def _look(self) -> None:
@@ -257,7 +257,7 @@ class Office:
 
     def agent(self, name: str) -> Agent:
         """The living agent of that name, as the daemon has it."""
-        return next(agent for agent in self.desk.fleet if agent.reg.name == name)
+        return next(agent for agent in self.context.fleet if agent.reg.name == name)
 
     def age(self, name: str, silence: float = 0.0, **changes: Any) -> Agent:
         """Make an agent look as if it had been watched silent for that long."""
@@ -303,7 +303,7 @@ class Office:
         assert status == 201, answer
         if found:
             here = Identity(HOST, boot_id(), 4_000_000, 1)  # nobody: beyond what the kernel gives here
-            agent = self.desk.fleet.get(str(answer["agent_id"]))
+            agent = self.context.fleet.get(str(answer["agent_id"]))
             assert agent is not None
             agent.members = (TreeMember(here, 1, ME if uid is None else uid, "agent", "S", "marker"),)
         return str(answer["agent_id"])

@@ -76,25 +76,25 @@ class Shop:
         held.callback(self.store.close)
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
-        self.hearing = AgentTracker(self.fleet, str(directory), self.clock, lambda: None, log)
+        self.tracker = AgentTracker(self.fleet, str(directory), self.clock, lambda: None, log)
         self.owners, self.holds = HelperPool(), Holds()
-        chronicle = EventRecorder(self.store, self.clock, log)
-        cleanup = CleanupRunner((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
+        recorder = EventRecorder(self.store, self.clock, log)
+        cleanup = CleanupRunner((), self.owners, self.store, self.clock, recorder, fleet=self.fleet, observe=False)
         metrics = Metrics(dict, dict)
         panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
 
         stages = KillStages(
             EvidenceCollector(self.clock, self.holds, self.owners, panes),
-            StopRequest(self.store, self.clock, self.holds, self.owners, chronicle),
-            Claim(self.store, self.clock, self.hearing, self.holds, self.fleet),
+            StopRequest(self.store, self.clock, self.holds, self.owners, recorder),
+            Claim(self.store, self.clock, self.tracker, self.holds, self.fleet),
             Terminator(scanner, self.clock, self.fleet),
-            Close(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, self.owners),
+            Close(self.store, self.clock, self.tracker, cleanup, recorder, metrics, self.owners),
         )
         self.worker = KillWorker(
             store=self.store,
             clock=self.clock,
             stages=stages,
-            chronicle=chronicle,
+            recorder=recorder,
             observe=False,
             parallel=4,
         )
@@ -108,7 +108,7 @@ class Shop:
         )
         await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
         agent = Agent(reg, Policy(), Status.RUNNING, promised=True)
-        self.hearing.admit(agent)
+        self.tracker.admit(agent)
         self.beat(agent)
         agent.judged(Judgement(Verdict.STALLED, "silent"), self.clock.mono(), 1.0)
         return agent
@@ -155,7 +155,7 @@ async def shop(directory: Path) -> AsyncIterator[tuple[Shop, Agent, subprocess.P
         finally:
             await made.worker.close()
             await made.owners.close()
-            made.hearing.close()
+            made.tracker.close()
             for agent in made.fleet:
                 agent.close()
             process.kill()

@@ -49,14 +49,14 @@ class Bench:
             places_for(0, {}),
         )
         self.restraint = Safeguards(lambda: self.settings, self.clock, Holds(), self.log)
-        self.restraint.tick(INTERVAL)
+        self.restraint.note_sweep(INTERVAL)
 
     def sweep(self, *, after: float = INTERVAL, slept: float = 0, step: float = 0, silent: float = 0) -> Veto | None:
         """What speaks for the silent at the next look."""
         self.clock.at += after
         self.clock.slept += slept
         self.clock.stepped += step
-        self.missed = self.restraint.tick(INTERVAL)[1]
+        self.missed = self.restraint.note_sweep(INTERVAL)[1]
         looks = [Look(f"s{n}", Judgement(Verdict.STALLED, "silent"), Policy()) for n in range(int(silent))]
         doubt = self.restraint.limits(looks, (), self.clock.now(), True).doubt
         return None if doubt is None else doubt[0]
@@ -66,7 +66,7 @@ class Bench:
         end = self.clock.at + after
         while self.clock.at < end:
             self.clock.at = min(end, self.clock.at + INTERVAL)
-            self.restraint.tick(INTERVAL)
+            self.restraint.note_sweep(INTERVAL)
         return self.restraint.limits(list(looks), settled, self.clock.now(), True)
 
     def told(self) -> list[str]:
@@ -125,13 +125,13 @@ def test_the_budget_is_that_of_a_minute() -> None:
     """Three a minute, as configured here."""
     bench = Bench()
     for name in "ab":
-        bench.restraint.killed(agent(name))
+        bench.restraint.count_kill(agent(name))
     assert sum(bench.look(after=0).budget.spent.values()) == 2
-    assert not bench.restraint.spent(0)
-    bench.restraint.killed(agent("c"))
-    assert bench.restraint.spent(0)
+    assert not bench.restraint.budget_exhausted(0)
+    bench.restraint.count_kill(agent("c"))
+    assert bench.restraint.budget_exhausted(0)
     assert not bench.look(after=60).budget.spent
-    assert not bench.restraint.spent(0)
+    assert not bench.restraint.budget_exhausted(0)
 
 
 def test_a_user_who_uses_up_the_budget_leaves_others_their_share() -> None:
@@ -140,10 +140,10 @@ def test_a_user_who_uses_up_the_budget_leaves_others_their_share() -> None:
     bench.restraint.user_of = lambda uid: 1000 if uid >= 100_000 else uid
     bench.look(stalled("r", 0), stalled("a", 1001), settled=(agent("m", 1000), agent("n", 165_000)))
     for number in range(3):
-        bench.restraint.killed(agent(f"m{number}", 100_000 + number))
-    assert [bench.restraint.spent(uid) for uid in (1000, 100_007, 0, 1001)] == [True, True, False, False]
-    bench.restraint.killed(agent("r", 0))
-    assert [bench.restraint.spent(uid) for uid in (0, 1001)] == [True, False]
+        bench.restraint.count_kill(agent(f"m{number}", 100_000 + number))
+    assert [bench.restraint.budget_exhausted(uid) for uid in (1000, 100_007, 0, 1001)] == [True, True, False, False]
+    bench.restraint.count_kill(agent("r", 0))
+    assert [bench.restraint.budget_exhausted(uid) for uid in (0, 1001)] == [True, False]
 
 
 def test_a_mass_stall_of_one_users_agents_is_that_users() -> None:
@@ -177,18 +177,18 @@ def test_a_mass_stall_is_seen_across_phases() -> None:
     bench = Bench()
     for name in "ab":
         bench.look(stalled(name))
-        bench.restraint.killed(agent(name), silent=True)
+        bench.restraint.count_kill(agent(name), silent=True)
     assert bench.look(stalled("c")).doubt_of(0) is not None
     assert bench.look(settled=(agent("a"),)).doubt_of(0) is None
     assert bench.look(stalled("c")).doubt_of(0) is None  # `a` spoke again: two of three
 
     bench = Bench()
     for name in "ab":
-        bench.restraint.killed(agent(name), silent=True)
+        bench.restraint.count_kill(agent(name), silent=True)
     assert bench.look(stalled("c"), after=299).doubt_of(0) is not None
     assert bench.look(stalled("c"), after=1).doubt_of(0) is None
-    bench.restraint.killed(agent("d"))  # expired, or its main process gone: no silence
-    bench.restraint.killed(agent("e"))
+    bench.restraint.count_kill(agent("d"))  # expired, or its main process gone: no silence
+    bench.restraint.count_kill(agent("e"))
     assert bench.look(stalled("c")).doubt_of(0) is None
 
 
@@ -199,7 +199,7 @@ def test_an_agent_that_was_held_back_for_long_enough_is_no_sign_once_it_is_kille
     for name in "ab":
         old = agent(name)
         old.doomed_since = 1000.0
-        bench.restraint.killed(old, silent=True)
+        bench.restraint.count_kill(old, silent=True)
     assert bench.look(stalled("c")).doubt_of(0) is None
 
 

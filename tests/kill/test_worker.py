@@ -292,14 +292,14 @@ def test_an_order_is_not_tried_for_ever_when_only_what_follows_its_end_fails(
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            forget, failures = made.hearing.forget, [OSError("a descriptor went away")]
+            forget, failures = made.tracker.forget, [OSError("a descriptor went away")]
 
             def forget_at_the_second_time(agent: Agent) -> None:
                 if failures:
                     raise failures.pop()
                 forget(agent)
 
-            made.hearing.forget = forget_at_the_second_time  # type: ignore[method-assign]
+            made.tracker.forget = forget_at_the_second_time  # type: ignore[method-assign]
             process.kill()
             await made.worker.request(agent, Reason.GONE, KillOptions(), "daemon")
             async with asyncio.timeout(60):

@@ -21,7 +21,7 @@ from watchdog.registry.store import AsyncStore, Store
 from watchdog.service.recovery import Recovery
 
 NOBODY: Any = cast("Any", None)
-OTHERS = ("settings", "hearing", "placement", "worker", "registrar", "custodians")  # parts of the daemon
+OTHERS = ("settings", "tracker", "placement", "worker", "registrar", "custodians")  # parts of the daemon
 HOLDER = Holder(DaemonProcess(0, 4242, 7), "/run/agent-watchdog/control.sock", "b" * 32, "alpha")
 
 
@@ -100,7 +100,7 @@ class Parts:
     def resume(self, request: RequestRow, _: Agent, *, lost: bool) -> None:
         self.said.append(f"resume {request.request_id}")
 
-    def veto(self, agent: Agent, why: str) -> None:
+    def cancel_automatic(self, agent: Agent, why: str) -> None:
         self.said.append(f"veto {agent.agent_id}: {why}")
 
 
@@ -124,7 +124,7 @@ def test_an_order_for_an_agent_that_another_daemon_took_over_is_vetoed_before_it
             boot_id="b1",
             **{part: cast("Any", parts) for part in OTHERS},
         )
-        parts.readmit = lambda agent, row, _: fleet.add(agent)  # type: ignore[attr-defined] # what hearing does of it
+        parts.readmit = lambda agent, row, _: fleet.add(agent)  # type: ignore[attr-defined] # what tracker does of it
         if elsewhere:
             parts.settle = lambda agent: agent.left_to(HOLDER)  # type: ignore[method-assign]
         try:

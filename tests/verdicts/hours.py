@@ -141,7 +141,7 @@ class Hours:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
             out.sendto(word.encode(), str(agent.notify_socket))
-        self.daemon.hearing.sockets.drain_all()
+        self.daemon.tracker.sockets.drain_all()
 
     async def last(self, seconds: float, *, sweeps: bool = True) -> None:
         """Until then: what is due, and a look each interval and when a silence could become too long, as `service`."""

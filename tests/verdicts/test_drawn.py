@@ -289,7 +289,7 @@ def restarts(draw: random.Random) -> Scene:
         words = [(t, BEAT) for t in beats(draw, period, 0, length)]
         speaks = (REQUESTS, CLOSED, CONNECTED)[min(number, 2) if number < 3 else draw.randrange(3)]
         scene.agents.append(Drawn(f"beats {speaks}", base, words, speaks=speaks))
-    lost = 7 * interval + 5.0  # of a life at most: what was not written down, and `hearing.RECONNECTS`
+    lost = 7 * interval + 5.0  # of a life at most: what was not written down, and `tracker.RECONNECTS`
     for speaks in (REQUESTS, CLOSED):
         falls = base * draw.uniform(1.5, 6)
         spoken = beats(draw, base * 0.3, 0, falls)
@@ -423,10 +423,10 @@ async def play(scene: Scene, directory: Path, pids: Iterable[int], connects: int
                 played.await_words()
             for agent_id, one in played.agents.items():
                 if one.came != LIVES and (agent := daemon.fleet.get(agent_id)) is not None:
-                    daemon.hearing.forget(agent)
+                    daemon.tracker.forget(agent)
             await live(daemon, played, until, number)
             for agent in [*daemon.fleet] if until == scene.length else []:
-                daemon.hearing.forget(agent)
+                daemon.tracker.forget(agent)
         played.clock.ahead = played.look = max(until, played.clock.ahead) + away
         while played.due and played.due[0][0] < played.look:
             heapq.heappop(played.due)  # nobody hears it
@@ -472,7 +472,7 @@ async def admitted(daemon: Daemon, one: Drawn, pid: int, scene: Scene) -> Agent:
     agent = Agent(reg, policy, Status.RUNNING, promised=one.promised)
     if scene.restarts:
         await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
-    daemon.hearing.admit(agent)
+    daemon.tracker.admit(agent)
     return agent
 
 

@@ -91,7 +91,7 @@ async def fleet_of(size: int, directory: Path, rhythm: Rhythm, chance: random.Ra
         daemon.worker.request = request  # type: ignore[assignment]
         await _watched(daemon, clock, rhythm, chance, runs)
         for run in runs:
-            daemon.hearing.forget(run.agent)
+            daemon.tracker.forget(run.agent)
         return runs
 
 
@@ -100,7 +100,7 @@ def _admitted(daemon: Daemon, rhythm: Rhythm, chance: random.Random, pid: int) -
     after = rhythm.interval * chance.uniform(2, 12)
     reg = Registration(agent_id, f"a-{agent_id[:8]}", os.getuid(), daemon.host, daemon.boot_id, identity=found)
     agent = Agent(reg, Policy(after=timedelta(seconds=after), confirm_sweeps=rhythm.confirm), Status.RUNNING)
-    daemon.hearing.admit(agent)
+    daemon.tracker.admit(agent)
     return Run(agent, after, last=chance.uniform(0, 20 * rhythm.interval))
 
 

@@ -87,7 +87,7 @@ class Log(Protocol):
 async def run_hooks(
     hooks: Sequence[HookSpec],
     context_for: Callable[[HookSpec], HookContext],
-    owners: Runner,
+    helpers: Runner,
     journal: Journal,
     log: Log,
     *,
@@ -126,7 +126,7 @@ async def run_hooks(
             log.info("cleanup.hook_finished", hook=spec.name, outcome="observed", message="observe mode: not run")
             results.append((spec, HookResult(HookOutcome.NOTHING, "observe mode: not run")))
         else:
-            results.append((spec, await _run(spec, context_for, owners, journal, log, pause)))
+            results.append((spec, await _run(spec, context_for, helpers, journal, log, pause)))
         last = results[-1][1]
         well[spec.name] = None if last.outcome in WELL else f"{last.outcome}: {last.message}"
     return results
@@ -141,7 +141,7 @@ def _applies(spec: HookSpec, context: HookContext) -> bool:
 async def _run(
     spec: HookSpec,
     context_for: Callable[[HookSpec], HookContext],
-    owners: Runner,
+    helpers: Runner,
     journal: Journal,
     log: Log,
     pause: timedelta,
@@ -153,7 +153,7 @@ async def _run(
         if run.status in FINAL:
             return HookResult(HookOutcome(run.status), run.message, dict(run.details))
         try:
-            result = await owners.run_hook(spec, context)
+            result = await helpers.run_hook(spec, context)
         except RegistryUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 one hook's fault must not keep the next from running

@@ -77,7 +77,7 @@ class ControlContext:
     reaper: Reaper
     sources: SourceImporter
     custodians: Custodians
-    owners: HelperPool
+    helpers: HelperPool
     host: str
     boot_id: str
     runtime_dir: str
@@ -157,17 +157,17 @@ class ControlContext:
         self.recorder.event(event, **fields)
 
 
-DESK = web.AppKey("desk", ControlContext)
+CONTEXT = web.AppKey("context", ControlContext)
 
 
-def desk_of(request: web.Request) -> ControlContext:
-    """The desk that serves this request."""
-    return request.app[DESK]
+def context_of(request: web.Request) -> ControlContext:
+    """The context that serves this request."""
+    return request.app[CONTEXT]
 
 
 def peer_at(request: web.Request) -> Peer:
     """Who asks, read from the kernel. Raises BadRequest when the connection is gone already."""
-    group = desk_of(request).settings.control.admin_group
+    group = context_of(request).settings.control.admin_group
     try:
         if request.transport is not None:
             return peer_of(request.transport.get_extra_info("socket"), group)

@@ -60,7 +60,7 @@ class Custodians:
         fleet: Fleet,
         clock: Clock,
         recorder: EventRecorder,
-        owners: HelperPool,
+        helpers: HelperPool,
         kills: KillWorker,
         host: str,
         socket_path: str,
@@ -69,7 +69,7 @@ class Custodians:
         self._fleet = fleet
         self._clock = clock
         self._tell = recorder.tell  # into the log and the history
-        self._owners = owners
+        self._helpers = helpers
         self._kills = kills
         self._host = host
         self._socket_path = socket_path
@@ -137,7 +137,7 @@ class Custodians:
     async def _asked(self, owner: int, args: dict[str, Any]) -> Json | None:
         """By ourselves where the process is our own uid's: a hook would wait for the start of a helper."""
         if owner != self._me.uid:
-            found: Json | None = await self._owners.call(owner, "daemon_of", args, 2 * ANSWER)
+            found: Json | None = await self._helpers.call(owner, "daemon_of", args, 2 * ANSWER)
             return found
         try:
             async with asyncio.timeout(2 * ANSWER):
@@ -258,7 +258,7 @@ class Custodians:
         if holder is not None:
             if agent.elsewhere != holder:
                 agent.left_to(holder)
-                self._kills.veto(agent, f"watched by {holder}")
+                self._kills.cancel_automatic(agent, f"watched by {holder}")
                 self._tell("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
         elif agent.elsewhere is not None:
             former = agent.elsewhere

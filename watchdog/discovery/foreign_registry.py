@@ -68,7 +68,7 @@ class Parts:
     registrar: Registrar
     stale: StaleEntries
     custodians: Custodians
-    owners: HelperPool
+    helpers: HelperPool
     users: UserLookup
     recorder: EventRecorder
 
@@ -139,7 +139,7 @@ class ForeignRegistry:
         """What it says now, as its owner; `now`: when the look began."""
         try:
             args = {"kind": self.kind, "path": self.path}
-            answer = await self._parts.owners.call(self._uid, "source_discover", args, DEADLINE)
+            answer = await self._parts.helpers.call(self._uid, "source_discover", args, DEADLINE)
             told, problems = entry_match.told_by(answer, self._uid)
             for holder in (one for one in told if one.holders):
                 raise RegistryLocked(holder.note, holder.holders)

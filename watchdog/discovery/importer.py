@@ -25,11 +25,11 @@ class SourceImporter:
         registrar: Registrar,
         stale: StaleEntries,
         custodians: Custodians,
-        owners: HelperPool,
+        helpers: HelperPool,
         recorder: EventRecorder,
     ) -> None:
         self._settings = settings
-        self._parts = Parts(clock, registrar, stale, custodians, owners, UserLookup(), recorder)
+        self._parts = Parts(clock, registrar, stale, custodians, helpers, UserLookup(), recorder)
         self._registries: dict[tuple[str, str], ForeignRegistry] = {}  # by kind and path
 
     def apply(self, settings: Settings) -> None:

@@ -67,7 +67,7 @@ class Safeguards:
         self._unsettled, self._until = "", 0.0  # why we do not trust our own watch, and until when
         self.doubts: dict[tuple[Veto, int | None], _SelfHold] = {}  # by kind and user (None: everybody's agents)
 
-    def killed(self, agent: Agent, *, silent: bool = False) -> None:
+    def count_kill(self, agent: Agent, *, silent: bool = False) -> None:
         """The daemon ordered a kill of its own. `silent`: for a silence that may be part of a mass stall.
 
         Such an agent counts as silent for its limit more: what fell silent with it is found within that time. One that
@@ -79,7 +79,7 @@ class Safeguards:
         if silent and (agent.doomed_since is None or now - agent.doomed_since < limit):
             self._fell[agent.agent_id] = user, now, now + min(agent.after, agent.policy.after).total_seconds()
 
-    def spent(self, owner_uid: int) -> bool:
+    def budget_exhausted(self, owner_uid: int) -> bool:
         """Whether the daemon has ordered as many kills of its own of this owner's agents within a minute as it may."""
         return not self._budget().allows(self.user_of(owner_uid))
 
@@ -94,7 +94,7 @@ class Safeguards:
         """Monotonic seconds of the last look at everybody."""
         return None if self._last is None else self._last.mono
 
-    def tick(self, interval: float) -> tuple[float | None, bool]:
+    def note_sweep(self, interval: float) -> tuple[float | None, bool]:
         """A look at everybody begins: monotonic seconds of the last one, and whether we may have missed words since."""
         self._look()
         now = self._clock.now()

@@ -333,7 +333,7 @@ class Reaper:
     async def _end(self, agent: Agent, by_root: bool, by: str) -> HookResult:
         """Order its orphans to be ended. The daemon's own orders keep to the budget; an operator waits for the end."""
         own = by == "daemon"
-        if own and self._restraint.spent(agent.reg.owner_uid):
+        if own and self._restraint.budget_exhausted(agent.reg.owner_uid):
             return hooks.kept("not now: as many were ended within a minute as kill.max_per_minute says")
         try:
             why = f"{len(agent.members)} process{'' if len(agent.members) == 1 else 'es'} outlived it"
@@ -342,7 +342,7 @@ class Reaper:
         except WatchdogError as error:
             return hooks.failed(str(error), reason=error.code)
         if own:
-            self._restraint.killed(agent)
+            self._restraint.count_kill(agent)
             return hooks.done("ordered to be ended", request_id=request_id)
         limit = (agent.policy.grace + agent.policy.verify).total_seconds() + 10
         outcome = await self._worker.finished(request_id, limit)

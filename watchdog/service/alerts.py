@@ -30,7 +30,7 @@ class AlertCommand:
     def __init__(
         self,
         wanted: NotifySection,
-        owners: HelperPool,
+        helpers: HelperPool,
         clock: Clock,
         log: EventLogger,
         *,
@@ -39,7 +39,7 @@ class AlertCommand:
         room: int = ROOM,
     ) -> None:
         """`seconds` for a run, `each_minute` runs, `room` for events that wait."""
-        self._owners = owners
+        self._helpers = helpers
         self._clock = clock
         self._log = log
         self._seconds, self._each_minute, self._room = seconds, each_minute, room
@@ -112,7 +112,7 @@ class AlertCommand:
 
     async def _run(self, event: str, text: str) -> HookResult:
         try:
-            return await self._owners.run_notice(self._command, event, text, self._seconds)
+            return await self._helpers.run_notice(self._command, event, text, self._seconds)
         except Exception as error:  # noqa: BLE001 no event may end the passing on of the next
             return HookResult(HookOutcome.FAILED, f"{type(error).__name__}: {error}")
 

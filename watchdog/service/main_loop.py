@@ -155,7 +155,7 @@ class Daemon:
         await self._make(held)
         await self.custodians.look()  # before anything is judged, or said to be ours
         await self.take_up.everything(begun_anew=self.begun_anew)
-        self.hearing.sockets.drop_kept()
+        self.tracker.sockets.drop_kept()
         await self.door.open()
         held.push_async_callback(self.door.close)
         held.push_async_callback(self.scrape.close)
@@ -295,20 +295,20 @@ class Daemon:
         self.steps = Steps(settings.state_dir, clock, self.boot_id)
         self.steps.on_step = self.holds.shift
         self.steps.look()
-        self.chronicle = EventRecorder(self.store, clock, log)
+        self.recorder = EventRecorder(self.store, clock, log)
         directory = notify_directory(settings.runtime_dir)
         self.placement = CgroupPlacement(self.fleet, self.store, log)
         held.push_async_callback(self.placement.close)
         copies = RegistrationBackup(settings.state_dir, clock, log)
-        self.hearing = AgentTracker(self.fleet, directory, clock, self.look_soon, log, self.supervisor, copies)
-        self.owners = HelperPool(
+        self.tracker = AgentTracker(self.fleet, directory, clock, self.look_soon, log, self.supervisor, copies)
+        self.helpers = HelperPool(
             settings=settings_for(settings),
             transient=transient_units.usable(self.supervisor.present),
             unconfined=lambda kind, why: log.event("helper.unconfined", kind=kind, why=why),
             user_of=self.users.user_of,
         )
-        held.push_async_callback(self.owners.close)
-        self.notices = AlertCommand(settings.notify, self.owners, clock, log)
+        held.push_async_callback(self.helpers.close)
+        self.notices = AlertCommand(settings.notify, self.helpers, clock, log)
         held.push_async_callback(self.notices.close)
         self.troubles = Troubles(clock)
         logger.set_listener(self.sink, self._hear)
@@ -318,71 +318,69 @@ class Daemon:
             lambda: self.bulletin.verdicts(),
             lambda: self.bulletin.kinds_of_hold(),
             log=self.sink.health,
-            history_lost=lambda: self.chronicle.lost,
+            history_lost=lambda: self.recorder.lost,
             mass_stalled=lambda: self.sweeper.restraint.mass_stalled(),
             needs_person=lambda: self.bulletin.need_a_person(),
             hooks=[hook.name for hook in settings.hooks],
         )
         scanner = ProcessScanner(self.fleet, None, self.host)
         self.admission = Admission(self.users, clock, self.metrics, log)
-        self.hearing.sockets.budget = DatagramBudget(self.admission)
+        self.tracker.sockets.budget = DatagramBudget(self.admission)
         self.cleanup = CleanupRunner(
-            settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
+            settings.hooks, self.helpers, self.store, clock, self.recorder, fleet=self.fleet, observe=settings.observe
         )
-        panes = Panes(self.store, self.owners)
-        self.hearing.known = panes.find
+        panes = Panes(self.store, self.helpers)
+        self.tracker.known = panes.find
         stages = KillStages(
-            EvidenceCollector(clock, self.holds, self.owners, panes, lambda agent: self.sweeper.catch_up(agent)),
-            StopRequest(self.store, clock, self.holds, self.owners, self.chronicle),
-            Claim(self.store, clock, self.hearing, self.holds, self.fleet),
+            EvidenceCollector(clock, self.holds, self.helpers, panes, lambda agent: self.sweeper.catch_up(agent)),
+            StopRequest(self.store, clock, self.holds, self.helpers, self.recorder),
+            Claim(self.store, clock, self.tracker, self.holds, self.fleet),
             Terminator(scanner, clock, self.fleet),
-            Close(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, self.owners),
+            Close(self.store, clock, self.tracker, self.cleanup, self.recorder, self.metrics, self.helpers),
         )
         self.worker = KillWorker(
             store=self.store,
             clock=clock,
             stages=stages,
-            chronicle=self.chronicle,
+            recorder=self.recorder,
             observe=settings.observe,
             parallel=settings.kill.parallel,
             user_of=self.users.user_of,
         )
         held.push_async_callback(self.worker.close)  # also where the start is given up
-        self.recorder = AgentPersistence(self.fleet, self.store, clock, log)
+        self.persistence = AgentPersistence(self.fleet, self.store, clock, log)
         self.sweeper = Sweeper(
             fleet=self.fleet,
             store=self.store,
             clock=clock,
             settings=settings,
-            hearing=self.hearing,
-            owners=self.owners,
+            tracker=self.tracker,
+            helpers=self.helpers,
             scanner=scanner,
             holds=self.holds,
             worker=self.worker,
-            chronicle=self.chronicle,
             recorder=self.recorder,
+            persistence=self.persistence,
             metrics=self.metrics,
             log=log,
             user_of=self.users.user_of,
             look_at_clock=self.steps.look,
         )
-        self.hearing.ends.look = self.sweeper.look_at_ended
+        self.tracker.ends.look = self.sweeper.look_at_ended
         here = {"host": self.host, "boot_id": self.boot_id}
         socket_path = f"{settings.runtime_dir}/control.sock"
         self.custodians = Custodians(
-            self.fleet, clock, self.chronicle, self.owners, self.worker, self.host, socket_path
+            self.fleet, clock, self.recorder, self.helpers, self.worker, self.host, socket_path
         )
         held.callback(self.custodians.close)
-        self.hearing.passed = self.custodians.heard
-        self.registrar = Registrar(
-            self.fleet, self.store, clock, settings, self.hearing, self.admission, self.chronicle
-        )
+        self.tracker.passed = self.custodians.heard
+        self.registrar = Registrar(self.fleet, self.store, clock, settings, self.tracker, self.admission, self.recorder)
         self.take_up = Recovery(
             fleet=self.fleet,
             store=self.store,
             clock=clock,
             settings=settings,
-            hearing=self.hearing,
+            tracker=self.tracker,
             placement=self.placement,
             holds=self.holds,
             worker=self.worker,
@@ -394,7 +392,7 @@ class Daemon:
         orphans = Orphans(self.fleet, self.store, scanner, lambda reg: self.settings.policy_for(reg), **here)
         finders = (
             orphans,
-            OwnerLeftovers(self.fleet, self.store, self.owners, clock, self.host, self.steps.credit),
+            OwnerLeftovers(self.fleet, self.store, self.helpers, clock, self.host, self.steps.credit),
             self.placement,
         )
         doers = self.cleanup, self.worker, self.holds, self.sweeper.restraint, log
@@ -407,11 +405,11 @@ class Daemon:
         self.reload = ConfigReload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
         self.bulletin = DaemonStatus(lambda: self.settings, *parts, self.reserve, self.shares, self.troubles)
-        self.stale = StaleEntries(self.store, clock, settings, self.owners, self.chronicle)
+        self.stale = StaleEntries(self.store, clock, settings, self.helpers, self.recorder)
         self.sources = SourceImporter(
-            settings, clock, self.registrar, self.stale, self.custodians, self.owners, self.chronicle
+            settings, clock, self.registrar, self.stale, self.custodians, self.helpers, self.recorder
         )
-        self.desk = ControlContext(
+        self.context = ControlContext(
             fleet=self.fleet,
             store=self.store,
             settings=settings,
@@ -419,11 +417,11 @@ class Daemon:
             holds=self.holds,
             metrics=self.metrics,
             log=log,
-            recorder=self.chronicle,
-            tracker=self.hearing,
+            recorder=self.recorder,
+            tracker=self.tracker,
             registrar=self.registrar,
             custodians=self.custodians,
-            owners=self.owners,
+            helpers=self.helpers,
             host=self.host,
             boot_id=self.boot_id,
             runtime_dir=settings.runtime_dir,
@@ -440,9 +438,9 @@ class Daemon:
             no_space=self._no_space,
         )
         self.reports = RunReportImporter(
-            self.registrar, self.holds, self.worker, clock, self.owners, self.chronicle, settings.runtime_dir
+            self.registrar, self.holds, self.worker, clock, self.helpers, self.recorder, settings.runtime_dir
         )
-        self.door = ControlSocket(self.desk, self.locks, self.hearing)
+        self.door = ControlSocket(self.context, self.locks, self.tracker)
         self.scrape = Scrape(self.metrics.text, log)
 
     def _hear(self, event: str, fields: Mapping[str, object]) -> None:
@@ -453,16 +451,16 @@ class Daemon:
     def _adopt(self, settings: Settings) -> None:
         """Every part that keeps settings gets the new ones; no sweep is running, and nothing here waits."""
         old, self.settings = self.settings, settings
-        for part in (self.sweeper, self.desk, self.take_up, self.reaper):
+        for part in (self.sweeper, self.context, self.take_up, self.reaper):
             part.settings = settings
         for one in (self.registrar, self.sources, self.stale):
             one.apply(settings)
         self.worker.adopt(observe=settings.observe)
         if settings.kill.parallel != old.kill.parallel:
-            self.worker.allow(settings.kill.parallel)
+            self.worker.set_parallelism(settings.kill.parallel)
         self.cleanup.adopt(settings.hooks, observe=settings.observe)
         self.metrics.expect(hook.name for hook in settings.hooks)
-        self.owners.settings = settings_for(settings)
+        self.helpers.settings = settings_for(settings)
         self.notices.adopt(settings.notify)
         self.retention.keep, self.shares.most = settings.retention, settings.bytes_per_user
         for agent in self.fleet:
@@ -496,7 +494,7 @@ class Daemon:
         if self.stopping.is_set() or self.schedule.dead.is_set():
             return  # told to stop before we were ready: who waits for it is not told that we are
         self.supervisor.ready(self.bulletin.line())
-        log = self.log.bind(socket=self.door.desk.socket_path, config=self.settings.file or "defaults")
+        log = self.log.bind(socket=self.door.context.socket_path, config=self.settings.file or "defaults")
         log.event("daemon.ready", pid=os.getpid(), mode=self.settings.mode, agents=len(self.fleet))
         if not self.supervisor.present:
             words = console_hint(self.settings) + "\n"
@@ -533,7 +531,7 @@ class Daemon:
     async def _end(self) -> None:
         """In order: no new look, the running one ends, kills stop between two steps, words are written down."""
         self.schedule.pause()
-        self.hearing.ends.stop()
+        self.tracker.ends.stop()
         self.supervisor.stepped()
         self.store.patience = min(self.store.patience, REGISTRY_LEAVES)
         with suppress(TimeoutError):  # a sweep that hangs is cancelled
@@ -547,8 +545,8 @@ class Daemon:
         await self.worker.close()
         self.supervisor.stepped()
         await self.sweeper.close()
-        self.hearing.sockets.drain_all()
+        self.tracker.sockets.drain_all()
         self.sweeper.reckon()
-        await self.recorder.record(self.settings.interval.total_seconds(), everybody=True)
+        await self.persistence.record(self.settings.interval.total_seconds(), everybody=True)
         self.supervisor.stepped()
-        self.hearing.close()
+        self.tracker.close()

@@ -45,7 +45,7 @@ class Recovery:
         store: AsyncStore,
         clock: Clock,
         settings: Settings,
-        hearing: AgentTracker,
+        tracker: AgentTracker,
         placement: CgroupPlacement,
         holds: Holds,
         worker: KillWorker,
@@ -59,7 +59,7 @@ class Recovery:
         self._store = store
         self._clock = clock
         self.settings = settings
-        self._hearing = hearing
+        self._tracker = tracker
         self._placement = placement
         self._holds = holds
         self._worker = worker
@@ -78,12 +78,12 @@ class Recovery:
         None of its processes can live, so only its hooks are run. A row that cannot be read is said and left alone.
         `begun_anew`: the former registry was lost, so who lives gets its row again.
         """
-        store, copies = self._store.store, self._hearing.read_copies()
+        store, copies = self._store.store, self._tracker.read_copies()
         rows, problems = await self._store.read(store.live_agents, self._host)
         requests, others = await self._store.read(store.open_requests, self._host)
         self._quarantine([*problems, *others])
         known = {copy.agent_id: copy.registration for copy in copies}
-        connected = await self._hearing.connected(rows)
+        connected = await self._tracker.connected(rows)
         for row in rows:
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
             restore(agent, row)
@@ -98,7 +98,7 @@ class Recovery:
                     agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
             if agent.expires_soon:
                 agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
-            self._hearing.readmit(agent, row, connected)
+            self._tracker.readmit(agent, row, connected)
             self._custodians.settle(agent)
             if started_us(agent):
                 self._quarantine([Problem(agent.agent_id, f"pid: {STARTED_US}")])
@@ -108,10 +108,10 @@ class Recovery:
             found = self._fleet.get(request.agent_id)
             if found is not None:
                 if (self.settings.observe or started_us(found)) and claim_is_stale(request.claimed_by, self._host):
-                    self._worker.let_go(request, found)
+                    self._worker.resume_stopped(request, found)
                 self._begin(request, found)
                 if found.elsewhere is not None:  # another daemon took it over; an operator's order goes on
-                    self._worker.veto(found, f"watched by {found.elsewhere}")
+                    self._worker.cancel_automatic(found, f"watched by {found.elsewhere}")
             elif request.reason is Reason.ORPHANED and claim_is_stale(request.claimed_by, self._host):
                 await self._let_orphans_go(request)
             elif request.agent_id not in {problem.agent_id for problem in problems}:
@@ -136,11 +136,11 @@ class Recovery:
                 await self._registrar.restore_identity(agent, reg)
             elif reg.source != "register":
                 if agent is None and seen is Presence.ABSENT:
-                    self._hearing.forget_copy(row.agent_id)
+                    self._tracker.forget_copy(row.agent_id)
             elif agent is None and row.agent_id in lost and seen is Presence.ALIVE:
                 await self._registrar.readopt(row, with_row=begun_anew)
             elif agent is None and (seen is Presence.ABSENT or row.agent_id not in lost | unread):
-                self._hearing.forget_copy(row.agent_id)
+                self._tracker.forget_copy(row.agent_id)
 
     async def orders(self) -> None:
         """Orders that somebody else committed for agents of ours, from time to time."""
@@ -233,7 +233,7 @@ class Recovery:
         row = await self._store.read(self._store.store.agent, request.agent_id)
         if row is not None:
             policy = self.settings.policy_for(row.registration)
-            self._worker.let_go(request, Agent(row.registration, policy, row.status))
+            self._worker.resume_stopped(request, Agent(row.registration, policy, row.status))
         why = "the daemon was restarted; what outlived its agent is looked for anew"
         await self._finish(request, "withdrawn", {"why": why}, why)
 

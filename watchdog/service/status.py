@@ -41,7 +41,7 @@ class DaemonStatus:
         """STATUS= of sd_notify(3), shown by `systemctl status`."""
         count, health = len(self.fleet), self.sink.health()
         said = [f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"]
-        if self.sweeper.recorder.trouble is not None:
+        if self.sweeper.persistence.trouble is not None:
             said.append("the registry cannot be used (status, doctor), so nobody is ended")
         if self.reserve.in_use:
             said.append("the registry's disk is full: its reserve is in use")
@@ -75,7 +75,7 @@ class DaemonStatus:
                 for one in sorted(self.sweeper.account.hung.values())
             ],
             "shared_services": self.sweeper.services,
-            "registry_problem": self.sweeper.recorder.trouble,
+            "registry_problem": self.sweeper.persistence.trouble,
             "users_over_share": self.shares.facts(),
             "disk_reserve": self.reserve.facts(),
             "hold_max_seconds": self.settings().hold.max_seconds,

@@ -58,13 +58,13 @@ class Sweeper:
         store: AsyncStore,
         clock: Clock,
         settings: Settings,
-        hearing: AgentTracker,
-        owners: HelperPool,
+        tracker: AgentTracker,
+        helpers: HelperPool,
         scanner: ProcessScanner,
         holds: Holds,
         worker: KillWorker,
-        chronicle: EventRecorder,
-        recorder: AgentPersistence,
+        recorder: EventRecorder,
+        persistence: AgentPersistence,
         metrics: Metrics,
         log: EventLogger,
         user_of: Callable[[int], int] = lambda uid: uid,
@@ -73,20 +73,20 @@ class Sweeper:
         self._fleet = fleet
         self._store = store
         self._clock = clock
-        self._hearing = hearing
-        self.inquiries = BackgroundQueries(owners, clock)
+        self._tracker = tracker
+        self.inquiries = BackgroundQueries(helpers, clock)
         self._beat_files = HeartbeatFiles(fleet, self.inquiries, clock, log)
         self._growth = OutputGrowth(fleet, self.inquiries, clock)
         self._scanner = scanner
         self._holds = holds
         self._worker = worker
-        self._climbing = Escalation(store, owners, chronicle)
-        self._tidings = Announcer(chronicle)
+        self._climbing = Escalation(store, helpers, recorder)
+        self._tidings = Announcer(recorder)
         self._prompts = PermissionPrompts(fleet, self.inquiries, clock, self._tidings)
         self._session_files = SessionFiles(fleet, self.inquiries, clock)
         self._sites = Sites(fleet, self.inquiries, store, clock)
         self.restraint = Safeguards(lambda: self.settings, clock, holds, log, user_of, look_at_clock)
-        self.recorder = recorder
+        self.persistence = persistence
         self._log = log
         self.settings = settings
         self._recorded = True  # whether the last sweep could write
@@ -120,17 +120,17 @@ class Sweeper:
         async with self.lock:
             await self._scanner.find_hung()
             began = self._clock.now()
-            self._hearing.sockets.drain_all()
+            self._tracker.sockets.drain_all()
             self.reckon()
             for agent in self._fleet:
                 if agent.age < DROPS_UID or agent.untouchable is not None:
-                    self._hearing.follow_owner(agent)
+                    self._tracker.follow_owner(agent)
             self._beat_files.look()
             doubtful = self._growth.look()
             self._prompts.look()
             self._session_files.look()
             self._sites.look()
-            self._hearing.ends.take()
+            self._tracker.ends.take()
             # Most of a big fleet is healthy and was so at the last look, and no limit of theirs is reached since.
             open_, settled = [], []
             for agent in self._fleet:
@@ -143,13 +143,13 @@ class Sweeper:
             looks = [look for agent, presence in open_ if (look := self._judge(agent, presence, began))]
             await self._follow_owners()
             await self._sites.record()
-            self._recorded = await self.recorder.record(self._interval)
+            self._recorded = await self.persistence.record(self._interval)
             self.account.recorded(self._recorded)
             await self._end_holds(began)
             limits = self.restraint.limits(looks, settled, began, self._recorded)
             for agent_id, why in called_off(looks, limits):
                 if (doubted := self._fleet.get(agent_id)) is not None:
-                    self._worker.veto(doubted, why)
+                    self._worker.cancel_automatic(doubted, why)
             await self._decide(looks, limits)
             self.account.unreadable(self._scanner.hung)
             self.account.swept(began, self._interval)
@@ -167,7 +167,7 @@ class Sweeper:
         """
         if self._fleet.get(agent.agent_id) is not agent:
             return agent
-        self._hearing.sockets.drain(agent.agent_id)
+        self._tracker.sockets.drain(agent.agent_id)
         now, shown = self._clock.mono(), agent.copy()
         last = self.restraint.last
         since = timedelta() if last is None else timedelta(seconds=max(0.0, now - max(last, agent.reckoned)))
@@ -218,7 +218,7 @@ class Sweeper:
 
     def reckon(self) -> None:
         """Reckon watched time: at most two intervals, however long we were away (suspended, stopped, starved)."""
-        last, missed = self.restraint.tick(self._interval)
+        last, missed = self.restraint.note_sweep(self._interval)
         self._reckon(self._fleet, last)
         if missed:
             for agent in self._fleet:
@@ -281,7 +281,7 @@ class Sweeper:
             return
         self.account.scanned(None)
         for agent in self._fleet:
-            self._hearing.follow_owner(agent)
+            self._tracker.follow_owner(agent)
         try:
             await oom.note_all(self._fleet)
             waited = await cpu.waiting(self._fleet)
@@ -295,7 +295,7 @@ class Sweeper:
         """Commit the drops from root that were seen, and tell once of each agent that may not be touched."""
         for agent in self._fleet:
             if agent.dropping is not None:
-                await self._hearing.follow(agent, self._store)
+                await self._tracker.follow(agent, self._store)
             self._tidings.untouchable(agent)
 
     # -- judge -----------------------------------------------------------------------------------------------------
@@ -396,12 +396,12 @@ class Sweeper:
             return False
         except RowRemoved as error:  # as with a row that was closed: who took it away wants no more of it
             self._log.event("row.quarantined", agent_id=agent.agent_id, name=agent.reg.name, why=str(error))
-            self._hearing.forget(agent)
+            self._tracker.forget(agent)
             return True
         except Conflict:
             return True  # one is open in the registry that we do not know of: `service.recovery` finds it
         if reason is not Reason.GONE:
-            self.restraint.killed(agent, silent=reason in SILENT)
+            self.restraint.count_kill(agent, silent=reason in SILENT)
             self.account.requested()
         return True
 

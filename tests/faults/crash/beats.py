@@ -35,7 +35,7 @@ class Marks:
     @contextmanager
     def watching(self, at: int, inject: Callable[[], None]) -> Iterator[None]:
         """Run `inject` when the thread comes to its `at`th line of the package."""
-        drain, send = self._daemon.hearing.sockets.drain, signal.pidfd_send_signal
+        drain, send = self._daemon.tracker.sockets.drain, signal.pidfd_send_signal
         loop = asyncio.get_running_loop()
 
         def looked(agent_id: str) -> None:
@@ -56,14 +56,14 @@ class Marks:
                     inject()
             return trace
 
-        self._daemon.hearing.sockets.drain = looked  # type: ignore[method-assign]
+        self._daemon.tracker.sockets.drain = looked  # type: ignore[method-assign]
         signal.pidfd_send_signal = signalled
         sys.settrace(trace)
         try:
             yield
         finally:
             sys.settrace(None)
-            self._daemon.hearing.sockets.drain = drain  # type: ignore[method-assign]
+            self._daemon.tracker.sockets.drain = drain  # type: ignore[method-assign]
             signal.pidfd_send_signal = send
 
     def by_datagram(self) -> None:
@@ -111,7 +111,7 @@ async def interleave(daemon: Daemon, at: int, *, word: bool) -> Marks:
                     assert await daemon.worker.finished(agent.request_id, 60) is not None
             killed = process.poll() is not None
             if not killed:
-                daemon.hearing.forget(agent)
+                daemon.tracker.forget(agent)
         finally:
             process.kill()
     marks.judge(killed=killed)

@@ -72,7 +72,7 @@ async def own_daemon(
             yield daemon
             await daemon.door.close()
             await daemon.worker.close()
-            daemon.hearing.close()
+            daemon.tracker.close()
     finally:
         logger.finish(sink)
         for number, handler in handlers.items():  # a daemon that ends ignores them, and so would what is started later
@@ -93,10 +93,10 @@ async def admit(daemon: Daemon, pid: int, parent: str | None = None, agent_id: s
         parent_id=parent,
         created_at=now,
     )
-    path = daemon.hearing.sockets.open(agent_id, reg.owner_uid)
+    path = daemon.tracker.sockets.open(agent_id, reg.owner_uid)
     await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", path)
     agent = Agent(reg, daemon.settings.policy_for(reg), Status.RUNNING, path, promised=True, first_look=False)
-    daemon.hearing.admit(agent)
+    daemon.tracker.admit(agent)
     agent.beat(Beat(), daemon.clock.mono(), now)
     agent.touched, agent.silence, agent.late_looks = None, timedelta(hours=1), 9
     return agent

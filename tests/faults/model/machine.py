@@ -108,7 +108,7 @@ class Families(RuleBasedStateMachine):
         self.held = AsyncExitStack()
         daemon = own_daemon(self.dir, url=f"sqlite:///{self.dir}/registry.db", grace=GRACE)
         self.daemon = self.wait(self.held.enter_async_context(daemon))
-        self.daemon.hearing.ends.look = nobody_looks
+        self.daemon.tracker.ends.look = nobody_looks
         self.started: list[subprocess.Popen[bytes]] = []
         self.processes: list[Process] = []
         self.agents: dict[str, Agent] = {}  # those that are open
@@ -281,7 +281,7 @@ class Families(RuleBasedStateMachine):
     @rule(data=st.data())
     def falls_silent(self, data: st.DataObject) -> None:
         agent = self.agents[data.draw(st.sampled_from(list(self.agents)), "agent")]
-        self.daemon.hearing.sockets.drain(agent.agent_id)  # what it said before
+        self.daemon.tracker.sockets.drain(agent.agent_id)  # what it said before
         agent.touched, agent.silence, agent.late_looks = None, timedelta(hours=9), 9
         agent.settled_until = timedelta()  # it was never healthy since
         self.silent.add(agent.agent_id)
