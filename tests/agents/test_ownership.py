@@ -20,6 +20,7 @@ from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.errors import OwnerCallFailed, RegistryUnavailable
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.processes import identity
 from watchdog.processes.identity import boot_id, pin, read_identity
 from watchdog.registry.store import AsyncStore, Store
@@ -104,7 +105,7 @@ def test_a_drop_counts_when_it_is_committed_and_is_never_seen_again(
     async def story(process: Leashed) -> None:
         store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
         log = Kept()
-        tracker = AgentTracker(Fleet(), str(tmp_path), Clock(), lambda: None, log)
+        tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Clock(), log)
         try:
             agent = agent_of(process.pid, 0)
             agent.reg = replace(agent.reg, pane={"terminal": "tmux", "server": "/roots", "pane": "%1"})

@@ -15,6 +15,7 @@ from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, State, Status
 from watchdog.core.process import Identity
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.processes.identity import read_identity
 from watchdog.registry.rows import AgentRow
 
@@ -35,7 +36,7 @@ def test_what_the_main_process_says_before_its_pid_is_told_counts_then(tmp_path:
     """Register, start, tell the pid: a program that is ready at once has spoken in between; not a child."""
 
     async def story() -> None:
-        tracker = AgentTracker(fleet := Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        tracker = AgentTracker(fleet := Fleet(), NotifySockets(str(tmp_path)), Clock(), Kept())
         try:
             agents = {}
             for name, by in (("main", "us"), ("child", "another"), ("ends", "us")):
@@ -79,7 +80,7 @@ def test_who_may_hold_the_former_socket_is_looked_for_before_anybody_is_taken_in
     )
 
     async def story() -> dict[str, bool]:
-        tracker = AgentTracker(Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Clock(), Kept())
         try:
             rows = [
                 row("holds", holds.pid),
@@ -118,7 +119,7 @@ def test_one_that_was_dead_already_was_not_watched_to_its_end(tmp_path: Path) ->
     """A zombie is held, too, for its exit status; what lies at its places may be somebody else's by now."""
 
     async def story() -> None:
-        tracker = AgentTracker(Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Clock(), Kept())
         try:
             with subprocess.Popen(["sleep", "300"]) as child:
                 for alive in (True, False):

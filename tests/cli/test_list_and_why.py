@@ -195,7 +195,7 @@ def test_a_list_without_the_registry_is_shown_without_these(office: Office) -> N
     office.register("alpha")
     office.age("alpha", status=Status.ENDING)
     assert office.ask("GET", "/v1/agents")[1]["agents"][0]["cleanup_failed"] == []
-    office.context.facts = lambda: {"registry_problem": "gone"}
+    office.context.status.facts = lambda: {"registry_problem": "gone"}  # type: ignore[method-assign]
     assert "cleanup_failed" not in office.ask("GET", "/v1/agents")[1]["agents"][0]
 
 

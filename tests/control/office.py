@@ -28,24 +28,30 @@ from watchdog.agents.tracker import AgentTracker
 from watchdog.client import client
 from watchdog.clock import Clock
 from watchdog.config.settings import load
+from watchdog.control.callers import Callers
 from watchdog.control.context import ControlContext
 from watchdog.control.server import serve
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Identity, TreeMember
 from watchdog.discovery.custody import Custodians
+from watchdog.discovery.discovery import Discovery
+from watchdog.discovery.forwarder import Forwarder
 from watchdog.discovery.importer import SourceImporter
+from watchdog.discovery.run_reports import RunReportImporter
 from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.helpers.users import Users
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.kill.safeguards import Safeguards
 from watchdog.kill.worker import KillWorker
 from watchdog.processes.identity import boot_id
 from watchdog.reaper.reaper import Reaper
 from watchdog.registry.store import AsyncStore, Store
+from watchdog.sweep.sweeper import Sweeper
 from watchdog.telemetry.logger import EventLogger, get_logger
-from watchdog.telemetry.metrics import Metrics
+from watchdog.telemetry.metrics import Metrics, NoCounts
 
 T = TypeVar("T")
 HOST = "test-host"
@@ -110,7 +116,7 @@ class FakeWorker:
             now = self.office.context.now()
             await store.write(store.store.transition, agent.agent_id, {agent.status}, to, now=now, who=by, why=why)
             self.ended.append(agent.reg.name)
-            self.office.context.tracker.forget(agent)
+            self.office.context.registrar.tracker.forget(agent)
         return request_id
 
     async def finished(self, request_id: str, seconds: float, cleanup: float | None = None) -> dict[str, object] | None:
@@ -151,6 +157,40 @@ class NothingLeft:
 
     async def reap(self, may: object, by: str, *, dry_run: bool) -> list[dict[str, object]]:
         return []
+
+
+class NoSweeper:
+    """Whose looks change nothing: ages are what a test made them."""
+
+    def present(self, agent: Agent) -> Agent:
+        return agent
+
+
+class Said(NoCounts):
+    """What the office's daemon says of itself, and counts."""
+
+    def __init__(self, office: "Office") -> None:
+        self._office = office
+
+    def facts(self) -> dict[str, object]:
+        return {"mode": "enforce"}
+
+    def figures(self) -> bytes:
+        return self._office.metrics.text()
+
+    def no_space(self, uid: int) -> str | None:
+        return None
+
+    def hold_counts(self) -> dict[str, int]:
+        context = self._office.context
+        return {"operator": len(context.holds.current(context.now()))}
+
+
+class NoReload:
+    """Reads nothing."""
+
+    async def ask(self) -> dict[str, object]:
+        return {}
 
 
 class Office:
@@ -195,40 +235,37 @@ class Office:
         fleet, holds, clock, kills = Fleet(), Holds(), Clock(), cast("KillWorker", self.worker)
         notify = str(self.directory / "notify")
         os.makedirs(notify, 0o711, exist_ok=True)
-        metrics = Metrics(dict, lambda: {"operator": len(holds.current(self.context.now()))})
+        self.metrics = metrics = Metrics()
         self.users = Users(Clock(), self.log, str(self.directory / "subuid"))
         await self.users.begin()
         helpers, recorder = NoHelpers(), EventRecorder(store, clock, self.log)
-        tracker = AgentTracker(fleet, notify, clock, self._look, self.log)
+        tracker = AgentTracker(fleet, NotifySockets(notify), clock, self.log)
+        tracker.look_soon = self._look  # type: ignore[method-assign] # counted here, and nobody sweeps
         admission = Admission(self.users, clock, metrics, self.log)
         registrar = Registrar(fleet, store, clock, self.settings, tracker, admission, recorder)
-        custodians = Custodians(fleet, clock, recorder, helpers, kills, HOST, self.socket_path)
+        forwarder = Forwarder()
+        custodians = Custodians(fleet, clock, recorder, helpers, kills, self.settings, forwarder)
         stale = StaleEntries(store, clock, self.settings, helpers, recorder)
+        sources = SourceImporter(self.settings, clock, registrar, stale, custodians, helpers, recorder)
+        reports = RunReportImporter(registrar, holds, kills, clock, helpers, recorder, str(self.directory))
         self.context = ControlContext(
             fleet=fleet,
             store=store,
-            settings=self.settings,
-            clock=clock,
-            holds=holds,
-            metrics=metrics,
-            log=self.log,
-            recorder=recorder,
-            tracker=tracker,
             registrar=registrar,
-            custodians=custodians,
-            helpers=helpers,
-            placement=CgroupPlacement(fleet, store, self.log),
+            recorder=recorder,
             kills=kills,
-            safeguards=Safeguards(lambda: self.settings, clock, holds, self.log),
+            holds=holds,
+            safeguards=Safeguards(self.settings, store, clock, holds, self.log, self.users),
             reaper=cast("Reaper", NothingLeft()),
-            sources=SourceImporter(self.settings, clock, registrar, stale, custodians, helpers, recorder),
-            host=HOST,
-            boot_id=boot_id(),
-            runtime_dir=str(self.directory),
-            look_soon=self._look,
-            admission=admission,
-            facts=lambda: {"mode": "enforce"},
+            helpers=helpers,
+            discovery=Discovery(forwarder, custodians, stale, sources, reports),
+            sweeper=cast("Sweeper", NoSweeper()),
+            placement=CgroupPlacement(fleet, store, self.log),
+            callers=Callers(admission, metrics, recorder, clock),
+            status=(said := Said(self)),
+            reload=NoReload(),
         )
+        metrics.count(said)
         try:
             async with serve(self.context):
                 self._up.set()
@@ -239,7 +276,7 @@ class Office:
         finally:
             self._up.set()
             tracker.close()
-            self.context.custodians.close()
+            self.context.discovery.forwarder.close()
             store.close()
 
     def _look(self) -> None:

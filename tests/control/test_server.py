@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Iterator
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,12 @@ def test_a_socket_that_vanishes_while_it_is_opened_leaves_no_descriptor(
         os.unlink(path)
         return made[0]
 
+    elsewhere = copy(office.context.registrar)
+    elsewhere.apply(replace(office.settings, runtime_dir=str(tmp_path)))
+
     async def story() -> None:
         with pytest.raises(FileNotFoundError):
-            async with server.serve(replace(office.context, runtime_dir=str(tmp_path))):
+            async with server.serve(replace(office.context, registrar=elsewhere)):
                 pass
 
     monkeypatch.setattr(server, "bind", disturbed)
@@ -394,7 +398,7 @@ def test_a_fault_of_ours_is_told_and_harms_nobody_else(office: Office, monkeypat
     def broken(agent_id: str, uid: int) -> str:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(office.context.tracker.sockets, "open", broken)
+    monkeypatch.setattr(office.context.registrar.tracker.sockets, "open", broken)
     status, answer = office.ask("POST", "/v1/agents", {"name": "alpha"})
     assert (status, answer["error"]) == (500, "internal_error")
     assert "secret" not in answer["message"]
@@ -422,7 +426,7 @@ def test_a_user_that_asks_too_often_is_told_when_to_try_again(office: Office) ->
     """Subordinate uids drink from the same bucket; another user, root and heartbeats do not notice. CLI: exit 75."""
     subuid(office)
     agent_id = office.register("alpha", ALICE)
-    office.on_loop(lambda: office.context.admission.charge(SUB + 7, 1e6))
+    office.on_loop(lambda: office.context.callers.admission.charge(SUB + 7, 1e6))
 
     status, answer = office.ask_as(SUB + 9, "GET", "/v1/agents")
     assert (status, answer["error"]) == (429, "limited")
@@ -479,7 +483,7 @@ print(ask(b"GET /v1/st", b"atus HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\
     with process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "200\n"
-        office.on_loop(lambda: office.context.admission.charge(ALICE, 1e6))
+        office.on_loop(lambda: office.context.callers.admission.charge(ALICE, 1e6))
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "429\n"
@@ -491,15 +495,15 @@ print(ask(b"GET /v1/st", b"atus HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\
 def test_what_a_request_makes_us_look_at_is_paid_for(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name, whether somebody has it or not. Who owes already is refused before that."""
     charged: list[tuple[int, float]] = []
-    monkeypatch.setattr(office.context.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
-    monkeypatch.setattr(office.context, "charge_answer", lambda *_: 0.0)
+    monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
+    monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
     names = [f"nobody{number}" for number in range(256)]
     for route in ("kill", "stop", "remove", "hold", "unhold"):
         charged.clear()
         office.ask_as(ALICE, "POST", f"/v1/{route}", {"targets": names})
         assert charged == [(ALICE, 0.5 * 255)], route
 
-    monkeypatch.setattr(office.context.admission, "owes", lambda uid: 5.0)
+    monkeypatch.setattr(office.context.callers.admission, "owes", lambda uid: 5.0)
     charged.clear()
     for route in ("kill", "stop", "remove", "hold", "unhold"):
         assert office.ask_as(ALICE, "POST", f"/v1/{route}", {"targets": names})[0] == 429
@@ -513,8 +517,8 @@ def test_each_further_agent_that_is_removed_is_paid_for(office: Office, monkeypa
     for number in range(3):
         office.register(f"m{number}", ALICE, queued=True)
     charged: list[float] = []
-    monkeypatch.setattr(office.context.admission, "charge", lambda uid, cost: charged.append(cost))
-    monkeypatch.setattr(office.context, "charge_answer", lambda *_: 0.0)
+    monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append(cost))
+    monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
     office.ask_as(ALICE, "POST", "/v1/remove", {"targets": ["m0", "m1", "m2"], "dry_run": True})
     assert charged == [0.5 * 2, 2.0, 2.0]
 
@@ -524,8 +528,8 @@ def test_the_look_that_a_dry_run_asks_for_is_paid_for(office: Office, monkeypatc
     """As much as by `reap`; where nobody is meant there is no look, and root pays for none."""
     office.register("alpha", ALICE, queued=True)
     charged: list[tuple[int, float]] = []
-    monkeypatch.setattr(office.context.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
-    monkeypatch.setattr(office.context, "charge_answer", lambda *_: 0.0)
+    monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
+    monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
     for verb in ("kill", "stop"):
         charged.clear()
         office.ask_as(ALICE, "POST", f"/v1/{verb}", {"targets": ["alpha"], "dry_run": True})
@@ -539,7 +543,7 @@ def test_the_look_that_a_dry_run_asks_for_is_paid_for(office: Office, monkeypatc
 def test_who_connects_too_often_is_hung_up_on(office: Office) -> None:
     """Told why, and without a task of the loop; root is let in, and the agents of that user are not judged silent."""
     alpha = office.register("alpha", ALICE)
-    bucket = office.on_loop(lambda: office.context.admission._bucket(ALICE, LimitKind.CONNECTIONS)[0])
+    bucket = office.on_loop(lambda: office.context.callers.admission._bucket(ALICE, LimitKind.CONNECTIONS)[0])
     office.on_loop(lambda: setattr(bucket, "tokens", -1e6))
 
     code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(4096).decode())"

@@ -21,17 +21,21 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
+from tests.kill.shop import SETTINGS
 from tests.world import AGENTS, alive, pids_with, wait_for
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
+from watchdog.agents.watched_time import WatchedTime
 from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, Policy, Registration, Status
 from watchdog.core.hooks import HookSpec
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.helpers.pool import HelperPool
+from watchdog.helpers.users import Users
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.kill.ask import StopRequest
 from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
@@ -94,32 +98,26 @@ class Bench:
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
         os.mkdir(directory / "notify", 0o700)
-        self.tracker = AgentTracker(self.fleet, str(directory / "notify"), self.clock, lambda: None, self.log)
+        self.tracker = AgentTracker(self.fleet, NotifySockets(str(directory / "notify")), self.clock, self.log)
         self.recorder = EventRecorder(self.store, self.clock, self.log)
         self.owners = HelperPool()
         hook = HookSpec("note", frozenset(Status), command=("/bin/sh", "-c", f"cat > {self.hooked}"))
-        cleanup = CleanupRunner(
-            [hook], self.owners, self.store, self.clock, self.recorder, fleet=self.fleet, observe=False
-        )
-        metrics = Metrics(dict, dict)
+        settings = replace(SETTINGS, hooks=(hook,))
+        cleanup = CleanupRunner(settings, self.owners, self.store, self.clock, self.recorder, self.fleet)
+        watched = WatchedTime(settings, self.fleet, self.clock)
+        metrics = Metrics()
         panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
         holds = Holds()
 
         stages = KillStages(
-            EvidenceCollector(self.clock, holds, self.owners, panes),
+            EvidenceCollector(self.clock, holds, self.owners, panes, watched),
             StopRequest(self.store, self.clock, holds, self.owners, self.recorder),
             Claim(self.store, self.clock, self.tracker, holds, self.fleet),
             Terminator(scanner, self.clock, self.fleet),
             Close(self.store, self.clock, self.tracker, cleanup, self.recorder, metrics, self.owners),
         )
-        self.worker = KillWorker(
-            store=self.store,
-            clock=self.clock,
-            stages=stages,
-            recorder=self.recorder,
-            observe=False,
-            parallel=4,
-        )
+        users = Users(self.clock, self.log)
+        self.worker = KillWorker(settings, self.store, self.clock, stages, self.recorder, users)
 
     async def admit(self, process: subprocess.Popen[str], agent_id: str, notify: str) -> Agent:
         """Take a process in as a running agent that has beaten."""

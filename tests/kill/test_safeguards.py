@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -17,8 +18,10 @@ from watchdog.core.agent import Policy, Registration, Status, Verdict
 from watchdog.core.decision import Limits, Look, Veto
 from watchdog.core.verdict import Judgement
 from watchdog.core.witnesses import Witness
+from watchdog.helpers.users import Users
 from watchdog.kill.safeguards import Safeguards
 from watchdog.probes.host_pressure import judged
+from watchdog.registry.store import AsyncStore
 
 INTERVAL = 10.0
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -48,7 +51,8 @@ class Bench:
             None,
             places_for(0, {}),
         )
-        self.restraint = Safeguards(lambda: self.settings, self.clock, Holds(), self.log)
+        store = cast("AsyncStore", None)  # nothing is held
+        self.restraint = Safeguards(self.settings, store, self.clock, Holds(), self.log, Users(self.clock, self.log))
         self.restraint.note_sweep(INTERVAL)
 
     def sweep(self, *, after: float = INTERVAL, slept: float = 0, step: float = 0, silent: float = 0) -> Veto | None:
@@ -56,7 +60,7 @@ class Bench:
         self.clock.at += after
         self.clock.slept += slept
         self.clock.stepped += step
-        self.missed = self.restraint.note_sweep(INTERVAL)[1]
+        self.missed = self.restraint.note_sweep(INTERVAL)
         looks = [Look(f"s{n}", Judgement(Verdict.STALLED, "silent"), Policy()) for n in range(int(silent))]
         doubt = self.restraint.limits(looks, (), self.clock.now(), True).doubt
         return None if doubt is None else doubt[0]
@@ -137,7 +141,7 @@ def test_the_budget_is_that_of_a_minute() -> None:
 def test_a_user_who_uses_up_the_budget_leaves_others_their_share() -> None:
     """Three a minute for three users: one each, whatever one of them has borrowed. Sub-uids count for their user."""
     bench = Bench()
-    bench.restraint.user_of = lambda uid: 1000 if uid >= 100_000 else uid
+    bench.restraint.user_of = lambda uid: 1000 if uid >= 100_000 else uid  # type: ignore[method-assign]
     bench.look(stalled("r", 0), stalled("a", 1001), settled=(agent("m", 1000), agent("n", 165_000)))
     for number in range(3):
         bench.restraint.count_kill(agent(f"m{number}", 100_000 + number))

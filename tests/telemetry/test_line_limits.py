@@ -14,6 +14,7 @@ from tests.kill.test_safeguards import Set
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.tracker import AgentTracker
 from watchdog.core.agent import Policy, Registration, Status
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.telemetry import logger
 from watchdog.telemetry.line_limits import BYTES, LINES, LineLimits
 from watchdog.telemetry.logger import caused_by, get_logger
@@ -92,7 +93,7 @@ def test_what_agents_send_counts_for_their_owner(limits: LineLimits, tmp_path: P
     logger.EventLogger.heard = lambda event, fields: heard.append(event)
 
     async def play() -> None:
-        tracker = AgentTracker(Fleet(), str(tmp_path), Set(), lambda: None, get_logger())
+        tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Set(), get_logger())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
             for number in range(LINES):
                 agent_id = f"{number:032x}"

@@ -10,13 +10,11 @@ It must not touch an owner's file or start a process itself: `HelperPool` does, 
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from watchdog.config.settings import Settings
-from watchdog.core.hooks import CleanupSettings, HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
 
 Results = list[tuple[HookSpec, HookResult]]
@@ -31,19 +29,6 @@ PLACES = {
 }
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # what a hook that needs another takes for its success
 LONGEST_PAUSE = timedelta(seconds=60)
-
-
-def settings_for(settings: Settings) -> CleanupSettings:
-    """What the built-in hooks are told of the configuration."""
-    return CleanupSettings(
-        roots=tuple(settings.cleanup.roots),
-        trash_retention_hours=settings.cleanup.trash_retention_hours,
-        dirty_worktree=settings.cleanup.dirty_worktree,
-        merged_branch=settings.cleanup.merged_branch,
-        rebuildable=settings.cleanup.rebuildable,
-        tasks=tuple((one.user or str(os.geteuid()), one.path) for one in settings.sources if one.kind == "fleet_tasks"),
-        protected=(settings.state_dir, settings.runtime_dir),
-    )
 
 
 class Run(Protocol):

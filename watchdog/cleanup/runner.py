@@ -13,6 +13,7 @@ from watchdog.agents.sites import sites_known
 from watchdog.cleanup import cleanup
 from watchdog.cleanup.occupancy import Occupancy
 from watchdog.clock import Clock
+from watchdog.config.settings import Settings
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.core.kill import Reason
@@ -27,14 +28,12 @@ class CleanupRunner:
 
     def __init__(
         self,
-        hooks: Sequence[HookSpec],
+        settings: Settings,
         helpers: HelperPool,
         store: AsyncStore,
         clock: Clock,
         recorder: EventRecorder,
-        *,
         fleet: Fleet,
-        observe: bool,
     ) -> None:
         self._helpers = helpers
         self._occupancy = Occupancy(helpers)
@@ -43,12 +42,12 @@ class CleanupRunner:
         self._recorder = recorder
         self._fleet = fleet
         self._dead: set[str] = set()  # whose tree is proved dead, though their rows are open still
-        self.adopt(hooks, observe=observe)
+        self.apply(settings)
 
-    def adopt(self, hooks: Sequence[HookSpec], *, observe: bool) -> None:
+    def apply(self, settings: Settings) -> None:
         """New settings, for whoever is cleaned up from now on."""
-        self._hooks = hooks
-        self._observe = observe
+        self._hooks = settings.hooks
+        self._observe = settings.observe
 
     def knows(self, name: str) -> bool:
         """Whether the configuration still has a hook of that name."""

@@ -4,7 +4,6 @@ import os
 import stat
 from contextlib import AsyncExitStack, suppress
 
-from watchdog.agents.tracker import AgentTracker
 from watchdog.concurrency import threads
 from watchdog.config.paths import ensure_directories, notify_directory
 from watchdog.control.context import ControlContext
@@ -20,9 +19,9 @@ PATIENCE = 1.0  # seconds for a look at the runtime directory, which a sweep wai
 class ControlSocket:
     """Serves the context at its path, and again when somebody removed the socket or its directory."""
 
-    def __init__(self, context: ControlContext, locks: InstanceLocks, tracker: AgentTracker) -> None:
+    def __init__(self, context: ControlContext, locks: InstanceLocks | None) -> None:
         self.context = context
-        self._tracker = tracker
+        self._sockets = context.registrar.tracker.sockets
         self._locks = locks
         self._open = AsyncExitStack()
         self._inode: int | None = None
@@ -83,7 +82,7 @@ class ControlSocket:
         Those of `run` are made again by it. Whose cannot be made, its silence is the channel's until it is there.
         """
         notify = f"{directory}/notify/"
-        fleet, sockets = self.context.fleet, self._tracker.sockets
+        fleet, sockets = self.context.fleet, self._sockets
         of_run = {
             agent.agent_id: agent.notify_socket
             for agent in fleet
@@ -120,7 +119,7 @@ class ControlSocket:
         if stamp is None:
             with suppress(OSError, WatchdogError):
                 self._make()
-        made, missing = self._tracker.sockets.made_again(places)
+        made, missing = self._sockets.made_again(places)
         missing |= {agent_id for agent_id, path in of_run.items() if not _is_socket(path)}
         self._stamp = None if made or missing else stamp
         return made, missing
@@ -131,7 +130,7 @@ class ControlSocket:
 
     def _look(self) -> tuple[bool, bool]:
         """Whether the runtime directory is ours, and our socket lies there. In a thread: a directory may hang."""
-        return self._locks.keep(), self._lies_there()
+        return self._locks is None or self._locks.keep(), self._lies_there()
 
     def _make(self) -> None:
         settings = self.context.settings

@@ -34,7 +34,7 @@ async def recheck_owner(context: ControlContext, peer: Peer, agent: Agent) -> No
 
     Nothing else changes an owner: what its process runs as at this instant gives nobody an agent. Raises Forbidden.
     """
-    await context.tracker.follow(agent, context.store)
+    await context.registrar.tracker.follow(agent, context.store)
     if not peer.may(agent.reg.owner_uid):
         raise Forbidden(f"{agent.reg.name} belongs to uid {agent.reg.owner_uid}; you are uid {peer.uid}")
 
@@ -77,7 +77,7 @@ def unwatched(context: ControlContext, peer: Peer, name: str) -> Json | None:
 
 def unwatched_of(context: ControlContext, peer: Peer) -> list[Json]:
     """The entries of foreign registries that are not watched, as `list` shows them; of its own for a user."""
-    return [one for one in context.sources.shown() if peer.may(int(str(one["owner_uid"])))]
+    return [one for one in context.discovery.sources.shown() if peer.may(int(str(one["owner_uid"])))]
 
 
 async def _of_pid(context: ControlContext, peer: Peer, word: str) -> list[AgentRow]:

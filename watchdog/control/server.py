@@ -38,7 +38,6 @@ from watchdog.control.routes import (
     status as reading,
 )
 from watchdog.control.schemas import MAX_BODY, gone
-from watchdog.control.views.results import denial
 from watchdog.core.admission import WAIT, LimitKind, cost_of
 from watchdog.core.peer import Peer
 from watchdog.errors import BadRequest, Forbidden, Limited, NoSpace, WatchdogError
@@ -97,14 +96,14 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         with logger.caused_by(None if peer.admin else peer.uid):
             answer = await handler(request)
         if isinstance(answer, web.Response) and isinstance(answer.body, bytes):
-            context.charge_answer(peer, len(answer.body))
+            context.callers.charge_answer(peer, len(answer.body))
         return answer
     except Limited as error:
         return _problem(error.http_status, error.code, str(error), {"Retry-After": str(error.retry_after)})
     except WatchdogError as error:
         if isinstance(error, Forbidden) and peer is not None:
             with logger.caused_by(peer.uid):
-                denial(context, peer, request.path, str(error))
+                context.callers.deny(peer, request.path, str(error))
         return _problem(error.http_status, error.code, str(error))
     except web.HTTPException as error:
         if error.status == 404:
@@ -125,27 +124,27 @@ async def _admit(context: ControlContext, peer: Peer, request: web.Request) -> N
     """
     if peer.admin:
         return
-    user = context.admission.user_of(peer.uid)
+    user = context.callers.admission.user_of(peer.uid)
     enter(Lane(user))
     guard = None if request.transport is None else request.transport.get_protocol()
     if not (isinstance(guard, Guarded) and guard.paid()):
         await _pay(context, peer, user, request)
-    await context.pace.begin(user)
+    await context.callers.begin(user)
 
 
 async def _pay(context: ControlContext, peer: Peer, user: int, request: web.Request) -> None:
     kind, cost = cost_of(request.method, request.path_qs)
-    seconds = context.admission.take(peer.uid, kind, cost)
+    seconds = context.callers.admission.take(peer.uid, kind, cost)
     if seconds > 0:
         await asyncio.sleep(min(seconds, WAIT))
     if seconds > WAIT:
-        context.admission.refused(peer.uid, kind)
+        context.callers.admission.refused(peer.uid, kind)
         if kind is not LimitKind.BEATS:
             raise too_often(peer.uid, user, seconds)
 
 
 def _refuse_without_space(context: ControlContext, peer: Peer) -> None:
-    why = context.no_space(peer.uid)
+    why = context.status.no_space(peer.uid)
     if why is not None:
         raise NoSpace(f"{why}; no new agent and no hold before there is room again")
 
@@ -227,7 +226,7 @@ async def serve(context: ControlContext, listener: socket.socket | None = None) 
         gate = ConnectionLimiter(
             speaker,
             unheard=context.unheard,
-            admission=context.admission,
+            admission=context.callers.admission,
             admin_group=lambda: context.settings.control.admin_group,
         )
         listener = Listener.of(listener, gate)

@@ -17,6 +17,7 @@ from watchdog.agents.persistence import row_of
 from watchdog.agents.tracker import AgentTracker
 from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock, Instant
+from watchdog.config.settings import Settings
 from watchdog.core.agent import LIVE, Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import KillStep, Reason
@@ -80,6 +81,10 @@ class Close:
         self._metrics = metrics
         self._reports = ExitReports(helpers)
         self._me = f"daemon {os.getpid()}"
+
+    def apply(self, settings: Settings) -> None:
+        """Hooks that may fail from now on: a figure that is not there yet cannot be seen to rise."""
+        self._metrics.expect(hook.name for hook in settings.hooks)
 
     async def build_outcome(self, order: KillOrder, progress: KillProgress) -> KillOutcome:
         """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""

@@ -5,12 +5,12 @@ are seconds, times UTC.
 """
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
+from watchdog.agents.watched_time import WatchedTime
 from watchdog.clock import Clock
 from watchdog.core.conversations import Conversation
 from watchdog.core.redaction import hide_secrets
@@ -33,14 +33,17 @@ class EvidenceCollector:
         holds: Holds,
         helpers: HelperPool,
         panes: Panes,
-        reckon: Callable[[Agent], object] = lambda agent: None,
+        watched: WatchedTime,
     ) -> None:
-        """`reckon` brings the agent's watched time up to this moment, before it is told."""
         self._clock = clock
         self._holds = holds
         self._helpers = helpers
         self._panes = panes
-        self.reckon = reckon
+        self._watched = watched
+
+    def reckon(self, agent: Agent) -> None:
+        """Bring the agent's watched time up to this moment, before it is told."""
+        self._watched.catch_up(agent)
 
     async def conversation(self, agent: Agent) -> Conversation | None:
         """The conversation that it is in."""

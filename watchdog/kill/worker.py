@@ -11,7 +11,6 @@ import asyncio
 import os
 import resource
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,10 +18,12 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter, lane
+from watchdog.config.settings import Settings
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, KillStep, Polite, Reason, Step
 from watchdog.core.process import TreeMember
 from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
+from watchdog.helpers.users import Users
 from watchdog.kill.ask import StopRequest, grace_after
 from watchdog.kill.claim import STARTED_US, BeatArrived, Claim, Claimed, Withdrawn, started_us
 from watchdog.kill.close import NOT_ENDED, Close, NotOurs, survivors_outcome
@@ -60,22 +61,21 @@ class KillWorker:
 
     def __init__(
         self,
-        *,
+        settings: Settings,
         store: AsyncStore,
         clock: Clock,
         stages: KillStages,
         recorder: EventRecorder,
-        observe: bool,
-        parallel: int,
-        user_of: Callable[[int], int] = lambda uid: uid,  # whose share an agent's kill counts for
+        users: Users,
     ) -> None:
+        """`users` says whose share an agent's kill counts for."""
         self._store = store
         self._clock = clock
         self._stages = stages
         self._recorder = recorder
-        self.observe = observe
-        self._user_of = user_of
-        self.set_parallelism(parallel)
+        self.observe = settings.observe
+        self._users = users
+        self.set_parallelism(settings.kill.parallel)
         self._runs: dict[str, _OrderRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -85,14 +85,17 @@ class KillWorker:
         One user has three quarters of them at most; what root or an admin orders begins at once. Slots that this
         replaces are used up by who waits for them.
         """
+        self._parallel = parallel
         most = max(1, min(parallel, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self.slots = Turns(most, most - most // 4)
 
-    def adopt(self, *, observe: bool) -> None:
-        """Only observe from now on, or not any more. An attempt that has begun is finished; no other one begins."""
-        self.observe = observe
+    def apply(self, settings: Settings) -> None:
+        """Go by these from now on. Where we only observe, what has begun is finished, and no other attempt begins."""
+        self.observe = settings.observe
+        if settings.kill.parallel != self._parallel:
+            self.set_parallelism(settings.kill.parallel)
         for run in self._runs.values():
-            run.opened.observe(OBSERVES if observe and run.opened.order.reason not in DEAD else None)
+            run.opened.observe(OBSERVES if self.observe and run.opened.order.reason not in DEAD else None)
 
     async def scan(self) -> None:
         """Look at every tree again, for somebody who asks what would be killed; without /proc the last look stands."""
@@ -272,7 +275,7 @@ class KillWorker:
             asked = await stages.ask.ask(opened, run)
             opened.go_on(grace_after(asked, opened.order))
             opened.refuse(asked.refused)
-            async with self.slots.turn(None if run.urgent else self._user_of(agent.reg.owner_uid)):
+            async with self.slots.turn(None if run.urgent else self._users.user_of(agent.reg.owner_uid)):
                 if opened.observed and opened.under_way:
                     return None
                 match await (stages.claim.claim_orphans if orphans else stages.claim.claim)(opened):

@@ -86,6 +86,10 @@ class OwnerLeftovers:
         self._host = host
         self._credit = credit
 
+    async def owners(self) -> set[int]:
+        """Whose agents are or were here. Raises RegistryUnavailable."""
+        return await self._store.read(self._store.store.owners, self._host)
+
     async def look(self, uid: int) -> tuple[list[Leftover], list[str]]:
         """What was found, and what went wrong. Raises OwnerCallFailed, RegistryUnavailable."""
         known, names = await self._known(uid)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from watchdog.clock import Clock
 from watchdog.config.schema import NotifySection
+from watchdog.config.settings import Settings
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.helpers.pool import HelperPool
 from watchdog.telemetry import logger
@@ -50,11 +51,14 @@ class AlertCommand:
         self._idle.set()
         self._failed = self._dropped = 0  # since it last went well
         self._told: set[str] = set()  # the reasons
-        self.adopt(wanted)
+        self._want(wanted)
         self._task = asyncio.create_task(self._work(), name="notify")
 
-    def adopt(self, wanted: NotifySection) -> None:
+    def apply(self, settings: Settings) -> None:
         """New settings, also for events that wait; how another command fails is reported again."""
+        self._want(settings.notify)
+
+    def _want(self, wanted: NotifySection) -> None:
         if wanted.command != getattr(self, "_command", wanted.command):
             self._told.clear()
         self._on, self._command = frozenset(wanted.on), wanted.command

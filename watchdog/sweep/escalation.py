@@ -30,7 +30,7 @@ class Escalation:
         self._recorder = recorder
         self._nudges: set[asyncio.Task[None]] = set()
 
-    async def climb(self, agent: Agent, step: Step, why: str) -> None:
+    async def take_step(self, agent: Agent, step: Step, why: str) -> None:
         """Take that step. Raises RegistryUnavailable; then nothing was done."""
         judged = agent.renewed_judged
         await self._store.write(self._store.store.set_rung, agent.agent_id, step)

@@ -470,7 +470,7 @@ def test_an_order_of_roots_takes_an_agent_over_whatever_its_daemon_calls_it(
     us, process = read_identity(os.getpid(), HOST), read_identity(pid, HOST)
     assert us is not None and process is not None
     holder = Holder(DaemonProcess(ALICE, us.pid, us.start_ticks), "/nowhere/control.sock", "b" * 32, there)
-    office.context.custodians._learnt[pid, process.start_ticks] = (holder, us, float("inf"))
+    office.context.discovery.custodians._learnt[pid, process.start_ticks] = (holder, us, float("inf"))
     status, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
     assert status == 200, answer
     assert [name for name, *_ in office.worker.asked] == [here.format(pid)]

@@ -69,7 +69,7 @@ def test_the_outlook_says_that_the_daemon_only_observes(office: Office) -> None:
     office.register("alpha", stall_after_seconds=60)
     office.age("alpha", verdict=Verdict.STALLED)
     assert "only observes" not in str(office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"])
-    office.context.settings = replace(office.context.settings, mode="observe")
+    office.context.registrar.apply(replace(office.context.settings, mode="observe"))
 
     assert office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"][-1].startswith("The daemon only observes")
 
@@ -143,7 +143,7 @@ def test_the_words_of_the_daemon_s_errors_are_for_admins_alone(office: Office) -
     """They name agents and paths of others; that there are any, and the remedy, everybody sees."""
     office.register("alpha-secret")
     trouble = {"event": "notify.failed", "what": "the pager failed for alpha-secret", "todo": "the line has its words"}
-    office.context.facts = lambda: {"troubles": [trouble]}
+    office.context.status.facts = lambda: {"troubles": [trouble]}  # type: ignore[method-assign]
     office.on_loop(lambda: setattr(next(iter(office.context.fleet)), "status", Status.UNKILLABLE))
     office.on_loop(lambda: setattr(next(iter(office.context.fleet)), "lives_on", "frozen: secret[7]"))
 
@@ -158,7 +158,7 @@ def test_the_words_of_the_daemon_s_errors_are_for_admins_alone(office: Office) -
 def test_metrics_are_prometheus_text_without_names(office: Office) -> None:
     """Verdicts, kills, holds and the last sweep are there; no agent's name ever is a label."""
     office.register("alpha-secret")
-    office.on_loop(lambda: office.context.metrics.kills.labels(reason="stalled", outcome="killed").inc())
+    office.on_loop(lambda: office.metrics.kills.labels(reason="stalled", outcome="killed").inc())
     connection = office.connect()
     connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     received = b""

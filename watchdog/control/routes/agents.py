@@ -81,7 +81,7 @@ async def _refuse_elsewhere(context: ControlContext, peer: Peer, body: Registrat
     except WatchdogError:
         return None  # it is said below, or the process is an agent of ours
     ordered = body.source == "register" and (peer.uid == ROOT or (peer.admin and os.geteuid() == ROOT))
-    holder = await context.custodians.holder_of(taken.identity, taken.uid, ordered=ordered)
+    holder = await context.discovery.custodians.holder_of(taken.identity, taken.uid, ordered=ordered)
     if holder is not None:
         raise Elsewhere(f"pid: process {body.pid} is agent {holder.name} of {holder}; one agent has one daemon")
     return taken
@@ -92,12 +92,12 @@ async def take_for_order(context: ControlContext, peer: Peer, word: str) -> None
 
     Nothing happens where that word means no such process: only agents are ended by orders.
     """
-    pid = context.custodians.pid_of(word) if peer.admin and os.geteuid() == ROOT else None
+    pid = context.discovery.custodians.pid_of(word) if peer.admin and os.geteuid() == ROOT else None
     if pid is None:
         return
     try:
         taken = await identify_pid(pid, peer, context.fleet, context.host)
-        holder = await context.custodians.holder_of(taken.identity, taken.uid)
+        holder = await context.discovery.custodians.holder_of(taken.identity, taken.uid)
         if holder is None:
             return
         async with context.registrar.turn(taken.uid):
@@ -105,7 +105,7 @@ async def take_for_order(context: ControlContext, peer: Peer, word: str) -> None
                 with suppress(BadRequest, Conflict):
                     await context.registrar.register(RegistrationRequest(name, pid=pid), peer, taken)
                     break
-        await context.custodians.holder_of(taken.identity, taken.uid, ordered=True)
+        await context.discovery.custodians.holder_of(taken.identity, taken.uid, ordered=True)
     except WatchdogError:
         return  # it is an agent of ours, or no process: what follows says so
 
@@ -153,12 +153,14 @@ async def _pass_on(context: ControlContext, agent: Agent, change: Json) -> None:
     """What `run` tells of an agent that is another daemon's, to that one; it asks again if that is lost."""
     if agent.elsewhere is not None:
         with suppress(WatchdogError):
-            await context.custodians.pass_on(agent.elsewhere, "PATCH", f"/v1/agents/{agent.elsewhere.agent_id}", change)
+            await context.discovery.forwarder.pass_on(
+                agent.elsewhere, "PATCH", f"/v1/agents/{agent.elsewhere.agent_id}", change
+            )
 
 
 async def _beat_elsewhere(context: ControlContext, holder: Holder, target: str, body: object) -> web.Response:
     """A word of an agent that another daemon watches: that one's answer. Raises DaemonUnreachable."""
-    status, answer = await context.custodians.pass_on(holder, "POST", f"/v1/agents/{target}/beat", body)
+    status, answer = await context.discovery.forwarder.pass_on(holder, "POST", f"/v1/agents/{target}/beat", body)
     return web.Response(status=204) if status == 204 else web.json_response(answer, status=status)
 
 
@@ -173,7 +175,7 @@ async def beat(request: web.Request) -> web.Response:
     try:
         agent = await own_agent(context, peer, target)
     except (AgentNotFound, ProcessNotFound):
-        holder = context.custodians.left_to(int(target)) if is_number(target) else None
+        holder = context.discovery.custodians.left_to(int(target)) if is_number(target) else None
         if holder is None or peer.uid not in (ROOT, os.geteuid()):
             raise
         return await _beat_elsewhere(context, holder, target, decoded(raw))

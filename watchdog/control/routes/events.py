@@ -53,7 +53,7 @@ async def events(request: web.Request) -> web.StreamResponse:
             await response.write(lines.encode())
             after = rows[-1].id
             await asyncio.sleep(
-                min(_LOOK_EVERY, context.charge_answer(peer, len(lines)))
+                min(_LOOK_EVERY, context.callers.charge_answer(peer, len(lines)))
             )  # the rest is its user's to pay
         if len(rows) < _BATCH:
             if not follow or context.recorder.new_events.closed() or gone(request):

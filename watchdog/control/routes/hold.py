@@ -13,7 +13,7 @@ from watchdog.control.patience import Patience, goes_on, what_goes_on
 from watchdog.control.resolve import group, is_group, members, recheck_owner, resolve_ended
 from watchdog.control.schemas import Hold, Remove, Unhold, parse, read_body
 from watchdog.control.views.agent import stamp
-from watchdog.control.views.results import denial, failure
+from watchdog.control.views.results import failure
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
@@ -34,9 +34,9 @@ async def hold(request: web.Request) -> web.Response:
     until = None if body.for_seconds is None else context.now() + timedelta(seconds=body.for_seconds)
     reason = body.reason or _NO_REASON
     results = []
-    context.charge_named(peer, len(body.targets))
+    context.callers.charge_named(peer, len(body.targets))
     targets = await _targets(context, peer, body.targets, request.path)
-    context.charge(peer, "hold", len(targets) - len(body.targets))
+    context.callers.charge(peer, "hold", len(targets) - len(body.targets))
     for agent, result in targets:
         if result is None and agent is not None and agent.reg.host != context.host:
             await remote_hosts.hold(context, peer, agent, reason, until)
@@ -89,9 +89,9 @@ async def unhold(request: web.Request) -> web.Response:
     context, peer = context_of(request), peer_at(request)
     body = parse(Unhold, await read_body(request))
     results = []
-    context.charge_named(peer, len(body.targets))
+    context.callers.charge_named(peer, len(body.targets))
     targets = await _targets(context, peer, body.targets, request.path)
-    context.charge(peer, "unhold", len(targets) - len(body.targets))
+    context.callers.charge(peer, "unhold", len(targets) - len(body.targets))
     for agent, result in targets:
         if result is None:
             there = agent if agent is not None and agent.reg.host != context.host else None
@@ -119,7 +119,7 @@ async def remove(request: web.Request) -> web.Response:
     """Close what is left of agents whose process is gone; one that lives is refused."""
     context, peer = context_of(request), peer_at(request)
     body = parse(Remove, await read_body(request))
-    context.charge_named(peer, len(body.targets))
+    context.callers.charge_named(peer, len(body.targets))
     results, patience = [], Patience(peer)
     for target in body.targets:
         word = target
@@ -135,7 +135,9 @@ async def remove(request: web.Request) -> web.Response:
         except WatchdogError as error:
             results.append(_refused(context, peer, target, error, request.path))
             continue
-        context.charge(peer, "remove", len(agents) + bool(results))  # of all words together the first agent is paid for
+        context.callers.charge(
+            peer, "remove", len(agents) + bool(results)
+        )  # of all words together the first agent is paid for
         told = await asyncio.gather(*(_remove(context, peer, agent, body, patience) for agent in agents))
         patience.heard(told)
         results += told
@@ -233,7 +235,7 @@ async def _targets(
 
 def _refused(context: ControlContext, peer: Peer, target: str, error: WatchdogError, route: str) -> Json:
     if isinstance(error, Forbidden):
-        denial(context, peer, route, str(error))
+        context.callers.deny(peer, route, str(error))
     return failure(target, error)
 
 

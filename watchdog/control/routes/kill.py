@@ -30,7 +30,7 @@ from watchdog.control.resolve import (
 from watchdog.control.routes.agents import take_for_order
 from watchdog.control.routes.purge import PURGED
 from watchdog.control.schemas import Kill, Stop, parse, read_body
-from watchdog.control.views.results import denial, dry, ended_already, failure, is_dead, outcome_of, preview, summary
+from watchdog.control.views.results import dry, ended_already, failure, is_dead, outcome_of, preview, summary
 from watchdog.core.agent import ENDED
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
@@ -101,7 +101,7 @@ async def _polite(request: web.Request, body: Stop, targets: list[str], *, cance
 
 async def _end(context: ControlContext, peer: Peer, targets: list[str], order: KillCall) -> list[Json]:
     """Find, then end generation by generation: a parent that respawns its children is dead before they are ended."""
-    context.charge_named(peer, len(targets))
+    context.callers.charge_named(peer, len(targets))
     chosen = Chosen()
     for target in targets:
         await _choose(context, peer, target, order, chosen)
@@ -113,7 +113,7 @@ async def _end(context: ControlContext, peer: Peer, targets: list[str], order: K
             await context.scan(peer)
         agents = [(agent, _without_pid(agent, order)) for agent in chosen.agents.values()]
         return chosen.results + [
-            dry(context.present(a)) if why is None else failure(a.agent_id, why, a) for a, why in agents
+            dry(context.sweeper.present(a)) if why is None else failure(a.agent_id, why, a) for a, why in agents
         ]
     if (
         not order.go
@@ -121,8 +121,8 @@ async def _end(context: ControlContext, peer: Peer, targets: list[str], order: K
         and (tree := await agent_containing(peer, context.fleet)) is not None
     ):
         await context.scan(peer)
-        return chosen.results + [preview(context.present(agent), tree) for agent in chosen.agents.values()]
-    context.charge(peer, "kill", len(chosen.agents))
+        return chosen.results + [preview(context.sweeper.present(agent), tree) for agent in chosen.agents.values()]
+    context.callers.charge(peer, "kill", len(chosen.agents))
     patience = Patience(peer)
     for generation in _generations(chosen.agents):
         told = await asyncio.gather(*(_end_one(context, peer, agent, order, patience) for agent in generation))
@@ -161,7 +161,7 @@ async def _choose(context: ControlContext, peer: Peer, target: str, order: KillC
         return
     except WatchdogError as error:
         if isinstance(error, Forbidden):
-            denial(context, peer, order.route, str(error))
+            context.callers.deny(peer, order.route, str(error))
         chosen.results.append(failure(target, error))
         return
     for agent in agents:
@@ -197,7 +197,7 @@ async def _not_living(
         return await _already(context, await resolve_ended(context, peer, word))
     except WatchdogError as other:
         if isinstance(other, Forbidden):
-            denial(context, peer, route, str(other))
+            context.callers.deny(peer, route, str(other))
         return failure(target, other)
 
 
@@ -256,7 +256,7 @@ async def _end_one(context: ControlContext, peer: Peer, agent: Agent, order: Kil
         outcome = await context.kills.finished(request_id, limit.total_seconds(), cleanup)
     except WatchdogError as error:
         if isinstance(error, Forbidden):
-            denial(context, peer, order.route, str(error))
+            context.callers.deny(peer, order.route, str(error))
         return failure(agent.agent_id, error, agent)
     return outcome_of(agent, request_id, outcome, options, waited=True)
 

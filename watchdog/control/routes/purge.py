@@ -1,11 +1,8 @@
 """POST /purge: the files of one ended agent's conversation go to the trash, by its owner's helper."""
 
-import asyncio
-
 from aiohttp import web
 
 from watchdog.agents import selectors
-from watchdog.concurrency.lanes import lane
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.resolve import is_group, resolve_ended
 from watchdog.control.schemas import Purge, parse, read_body
@@ -26,8 +23,7 @@ async def purge(request: web.Request) -> web.Response:
     if is_group(body.agent) or "@" in body.agent:
         raise BadRequest(f"agent: {body.agent!r} is not one agent of this host; name it by its name or id")
     row = await _ended(context, peer, body.agent)
-    purging = context.purging.setdefault(row.registration.owner_uid, asyncio.Lock())
-    async with context.helping.turn(lane().user), purging:
+    async with context.callers.with_helper(), context.callers.purge_of(row.registration.owner_uid):
         return web.json_response(await _purge(context, peer, row, yes=body.yes))
 
 

@@ -2,7 +2,6 @@
 
 from aiohttp import web
 
-from watchdog.concurrency.lanes import lane
 from watchdog.control.context import context_of, peer_at
 from watchdog.control.schemas import Reap, parse, read_body
 
@@ -11,7 +10,7 @@ async def reap(request: web.Request) -> web.Response:
     """Look now; unless it is a dry run, have each leftover dealt with, and say what came of it."""
     body = parse(Reap, await read_body(request))
     context, peer = context_of(request), peer_at(request)
-    async with context.helping.turn(lane().user):
+    async with context.callers.with_helper():
         found = await context.reaper.reap(peer.may, peer.by, dry_run=body.dry_run)
     failed = [one for one in found if one["outcome"] in ("failed", "timeout")]
     answer = {

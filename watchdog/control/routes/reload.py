@@ -11,4 +11,4 @@ async def reload(request: web.Request) -> web.Response:
     context, peer = context_of(request), peer_at(request)
     if not peer.admin:
         raise Forbidden("only root, the daemon's own uid and admins may have it read its configuration")
-    return web.json_response(await context.reload())
+    return web.json_response(await context.reload.ask())

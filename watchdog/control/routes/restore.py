@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from aiohttp import web
 from pydantic import Field
 
-from watchdog.concurrency.lanes import lane
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.schemas import Body, Path, Plain, parse, read_body
 from watchdog.core.hooks import printable
@@ -55,7 +54,7 @@ async def listed(request: web.Request) -> web.Response:
         raise BadRequest(f"owner_uid: {uid!r} is no uid")
     given = {"place": query.get("place"), "owner_uid": None if uid is None else int(uid)}
     body = parse(Where, json.dumps(given).encode())
-    async with context.helping.turn(lane().user):
+    async with context.callers.with_helper():
         found, problems = await _look(context, peer, body)
     unheard = [problem for problem in problems if isinstance(problem, Unheard)]
     return web.json_response({"restorable": found, "problems": problems, "unheard": unheard})
@@ -65,7 +64,7 @@ async def restore(request: web.Request) -> web.Response:
     """Bring one back, as its owner; told in log and history."""
     context, peer = context_of(request), peer_at(request)
     body = parse(Restore, await read_body(request))
-    async with context.helping.turn(lane().user):
+    async with context.callers.with_helper():
         found, problems = await _look(context, peer, body)
         one = chosen(body.id, found, problems, body.owner_uid)
         uid = one["owner_uid"]

@@ -5,13 +5,13 @@ only one can have; else the session is an agent of its own, without a process, a
 only known to live. A hook speaks for agents of its own uid alone.
 """
 
-from dataclasses import dataclass
 from dataclasses import replace as replaced
 
 from aiohttp import web
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import Look, look_at
+from watchdog.control.callers import Talk
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.peers import too_often
 from watchdog.control.routes.agents import heard
@@ -41,20 +41,11 @@ from watchdog.processes.clients import ClientCandidate, clients, service_at
 from watchdog.processes.identity import ThreadSeen
 from watchdog.processes.reader import awaited
 
-MOST = 1024  # sessions that are remembered
 LOOK_SECONDS = 3.0  # for a look of its owner's at a directory
 MOST_SERVICES = 3  # beside the one that told, which one session is known in
 MOST_OF_ONE = 32  # sessions of one agent: a client begins one after the other
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
 _OVER = "its agent was ended; the session has nothing more to do"
-
-
-@dataclass(frozen=True, slots=True)
-class Talk:
-    """What was found out about a session: which agent it is, and which it may be of."""
-
-    agent_id: str
-    perhaps: tuple[str, ...] = ()
 
 
 async def speak(request: web.Request) -> web.Response:
@@ -67,19 +58,17 @@ async def speak(request: web.Request) -> web.Response:
     if main is not None:
         return await heard(context, main, body.beat, said)  # somebody runs the service on purpose: it is that agent
     key = peer.uid, body.session, service.pid, service.start_ticks
-    talk = context.talks.get(key)
+    talk = context.callers.talks.get(key)
     agent = _known(context, peer, body.session, service, talk)
     if agent is None or agent.status not in _SPOKEN:
         if not body.begins and (agent is not None or await _was_ended(context, talk)):
             return web.json_response({"stop": {"reason": _OVER, "deadline_seconds": 0.0}})
         async with context.registrar.turn(peer.uid):
-            talk = context.talks.get(key)
+            talk = context.callers.talks.get(key)
             agent = _known(context, peer, body.session, service, talk)
             if agent is None or agent.status not in _SPOKEN:
                 agent, talk = await _found(context, peer, body, service, words)
-                context.talks[key] = talk
-                while len(context.talks) > MOST:
-                    del context.talks[next(iter(context.talks))]
+                context.callers.remember(key, talk)
     for other in _perhaps(context, talk):
         _lives(context, other, agent)
     if agent.identity is None and said.session_ended is not None:
@@ -149,7 +138,7 @@ async def _found(context: ControlContext, peer: Peer, body: Speak, service: Iden
     It costs as much as a registration. Raises Limited, Unseen.
     """
     if not peer.admin and (left := context.registrar.take_share(peer.uid)) > WAIT:
-        raise too_often(peer.uid, context.admission.user_of(peer.uid), left)
+        raise too_often(peer.uid, context.callers.admission.user_of(peer.uid), left)
     try:
         seen = await awaited(None, clients, peer.uid)
     except OSError as error:

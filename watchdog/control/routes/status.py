@@ -39,7 +39,7 @@ async def agents(request: web.Request) -> web.Response:
         reg = agent.reg if isinstance(agent, Agent) else agent.registration
         # A tag is evidence: it must not be found out by asking for it.
         if (tag is None or (tag in reg.tags and peer.may(reg.owner_uid))) and name in (None, reg.name):
-            shown = context.present(agent) if isinstance(agent, Agent) else agent
+            shown = context.sweeper.present(agent) if isinstance(agent, Agent) else agent
             entry = views.listed(shown, peer)
             if peer.may(reg.owner_uid):
                 entry["held"] = context.holds.reason_for(reg.agent_id, context.now())
@@ -78,7 +78,7 @@ async def agent(request: web.Request) -> web.Response:
     here = where.host == context.host
     doubts, observes = (context.safeguards.on(owner_uid), context.settings.observe) if here else ([], False)
     if isinstance(one, Agent) and here:
-        one = context.present(one)
+        one = context.sweeper.present(one)
     spared = _spared(context, one) if isinstance(one, Agent) and where.host == context.host else None
     everybody = house.holds.reason_for(None, context.now())
     rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
@@ -106,7 +106,7 @@ async def status(request: web.Request) -> web.Response:
     """Whether the daemon does its work, in figures that everybody may see."""
     context, peer = context_of(request), peer_at(request)
     now = context.now()
-    facts = dict(context.facts())
+    facts = dict(context.status.facts())
     if facts.get("config_problems") and not peer.admin:
         facts["config_problems"] = ["its log tells"]  # they quote the file
     if facts.get("registry_problem") and not peer.admin:
@@ -147,10 +147,10 @@ async def status(request: web.Request) -> web.Response:
             ],
             "limited": [
                 one
-                for one in context.admission.limited()
-                if peer.admin or one["uid"] == context.admission.user_of(peer.uid)
+                for one in context.callers.admission.limited()
+                if peer.admin or one["uid"] == context.callers.admission.user_of(peer.uid)
             ],
-            "subuid_problems": context.admission.problems,
+            "subuid_problems": context.callers.admission.problems,
             "you": {"uid": peer.uid, "admin": peer.admin},
             **facts,
         }
@@ -159,7 +159,7 @@ async def status(request: web.Request) -> web.Response:
 
 async def metrics(request: web.Request) -> web.Response:
     """Figures for Prometheus; no names in them, so everybody may read."""
-    return web.Response(body=context_of(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+    return web.Response(body=context_of(request).status.figures(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _names(context: ControlContext, peer: Peer) -> dict[int, str]:
@@ -177,6 +177,6 @@ def _spared(context: ControlContext, agent: Agent) -> timedelta:
 
 
 def _tally(context: ControlContext, what: str) -> dict[str, int]:
-    agents = map(context.present, context.fleet) if what == "verdict" else context.fleet
+    agents = map(context.sweeper.present, context.fleet) if what == "verdict" else context.fleet
     values = (agent.verdict if what == "verdict" else agent.status for agent in agents)
     return dict(Counter(str(value) if value else "none" for value in values))

@@ -70,7 +70,7 @@ async def add(context: ControlContext, listed: list[Json]) -> None:
     A list is shown from memory while the registry is away; then without.
     """
     asked = [one for one in listed if "why" in one and one["status"] in _CLEANED]
-    if not asked or context.facts().get("registry_problem"):
+    if not asked or context.status.facts().get("registry_problem"):
         return
     try:
         runs = await context.store.read(context.store.store.failed_runs, [str(one["agent_id"]) for one in asked])

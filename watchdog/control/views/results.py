@@ -6,11 +6,9 @@ from watchdog.control.patience import goes_on, what_goes_on
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import KillOptions, Reason
-from watchdog.core.peer import Peer
 from watchdog.errors import PathRefused, WatchdogError
 from watchdog.registry.rows import AgentRow, RequestRow
 
-_DENIED_EVERY = 60.0  # seconds between two lines about the same uid and route
 _UNDONE = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
 # In the order in which the command lists them; every result has all of them.
 KEYS = (
@@ -180,17 +178,3 @@ def summary(targets: list[str], results: list[Json], dry_run: bool, context: Con
         "timestamp": context.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         "results": results,
     }
-
-
-def denial(context: ControlContext, peer: Peer, route: str, why: str) -> None:
-    """Say that somebody was refused: counted always, one line per uid and route a minute."""
-    route = route.removeprefix("/v1")
-    key = (peer.uid, "/".join(route.split("/")[:2]))
-    context.metrics.denied.labels(route=key[1]).inc()
-    now = context.clock.mono()
-    if now - context.denied.get(key, float("-inf")) < _DENIED_EVERY:
-        return
-    if len(context.denied) > 1000:
-        context.denied.clear()
-    context.denied[key] = now
-    context.event("control.denied", uid=peer.uid, pid=peer.pid, route=key[1], why=why)
