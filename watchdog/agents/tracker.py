@@ -48,7 +48,7 @@ class WordForwarder(Protocol):
 
 
 class AgentTracker:
-    """Owns the pidfd watches, and hears what comes to the notify sockets. `sooner` is set for a look that is due now."""
+    """Owns the pidfd watches, and hears the notify sockets. `sooner` is set for a look that is due now."""
 
     def __init__(
         self,

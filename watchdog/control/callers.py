@@ -1,4 +1,4 @@
-"""What is kept of those who ask: what their requests cost them, whose turn it is, whom we refused, what they speak for."""
+"""What is kept of those who ask: what their requests cost, whose turn it is, whom we refused, what they speak for."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager

@@ -1,4 +1,4 @@
-"""Processes that outlived their agent (`orphans`), as leftovers: the kill worker ends them by an order like any other."""
+"""Processes that outlived their agent (`orphans`), as leftovers: the kill worker ends them, by orders."""
 
 from dataclasses import replace
 from functools import partial
