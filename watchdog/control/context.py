@@ -36,7 +36,7 @@ from watchdog.telemetry.logger import EventLogger
 Json = dict[str, object]
 
 
-class Status(Protocol):
+class StatusReport(Protocol):
     """`service.status.DaemonStatus`, which stands in a layer above."""
 
     def facts(self) -> Json:
@@ -49,7 +49,7 @@ class Status(Protocol):
         """Why nothing that this user can do without is written, or None."""
 
 
-class Reload(Protocol):
+class Reloader(Protocol):
     """`service.reload.ConfigReload`, which stands in a layer above."""
 
     async def ask(self) -> Json:
@@ -80,8 +80,8 @@ class ControlContext:
     sweeper: Sweeper
     placement: CgroupPlacement
     callers: Callers
-    status: Status
-    reload: Reload
+    status: StatusReport
+    reload: Reloader
 
     @property
     def settings(self) -> Settings:

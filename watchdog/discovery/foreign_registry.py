@@ -61,7 +61,7 @@ class RegistryLocked(OwnerCallFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ImportParts:
     """The parts of the daemon that every registry works with."""
 
     clock: Clock
@@ -76,7 +76,7 @@ class Parts:
 class ForeignRegistry:
     """What was found in one registry at the last look, and how its looks went. `shown`: the entries not watched."""
 
-    def __init__(self, kind: str, path: str, parts: Parts) -> None:
+    def __init__(self, kind: str, path: str, parts: ImportParts) -> None:
         self.kind = kind
         self.path = path
         self.shown: list[Json] = []

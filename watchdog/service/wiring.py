@@ -150,7 +150,7 @@ class Agents:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Kills:
     """What ends an agent and cleans up after it."""
 
     scanner: ProcessScanner
@@ -189,7 +189,7 @@ class Layers:
     host: Host
     owners: Owners
     agents: Agents
-    ending: Ending
+    ending: Kills
     discovery: Discovery
     watch: Watch
     leftovers: Leftovers
@@ -332,7 +332,7 @@ async def _agents(process: Process, host: Host, owners: Owners, held: AsyncExitS
     )
 
 
-def _ending(process: Process, host: Host, owners: Owners, agents: Agents, held: AsyncExitStack) -> Ending:
+def _ending(process: Process, host: Host, owners: Owners, agents: Agents, held: AsyncExitStack) -> Kills:
     settings, clock, store = process.settings, process.clock, host.store
     fleet, holds, helpers, recorder = agents.fleet, agents.holds, owners.helpers, agents.recorder
     scanner = ProcessScanner(fleet, None, host.name)
@@ -347,10 +347,10 @@ def _ending(process: Process, host: Host, owners: Owners, agents: Agents, held: 
     kills = KillWorker(settings, store, clock, stages, recorder, host.users)
     held.push_async_callback(kills.close)  # also where the start is given up
     safeguards = Safeguards(settings, store, clock, holds, process.log, host.users, host.steps)
-    return Ending(scanner, cleanup, stages, kills, safeguards)
+    return Kills(scanner, cleanup, stages, kills, safeguards)
 
 
-def _discovery(process: Process, owners: Owners, agents: Agents, ending: Ending) -> Discovery:
+def _discovery(process: Process, owners: Owners, agents: Agents, ending: Kills) -> Discovery:
     settings, clock, recorder, helpers = process.settings, process.clock, agents.recorder, owners.helpers
     custodians = Custodians(agents.fleet, clock, recorder, helpers, ending.kills, settings, agents.forwarder)
     stale = StaleEntries(agents.registrar.store, clock, settings, helpers, recorder)
@@ -365,7 +365,7 @@ def _discovery(process: Process, owners: Owners, agents: Agents, ending: Ending)
     )
 
 
-def _watch(process: Process, host: Host, owners: Owners, agents: Agents, ending: Ending) -> Watch:
+def _watch(process: Process, host: Host, owners: Owners, agents: Agents, ending: Kills) -> Watch:
     settings, clock, store, tracker = process.settings, process.clock, host.store, agents.tracker
     stats = SweepStats(agents.fleet, clock, host.metrics, process.log)
     announcer = Announcer(agents.recorder)
@@ -379,7 +379,7 @@ def _watch(process: Process, host: Host, owners: Owners, agents: Agents, ending:
     return Watch(processes, enforcement, stats, sweeper)
 
 
-def _leftovers(process: Process, host: Host, owners: Owners, agents: Agents, ending: Ending) -> Leftovers:
+def _leftovers(process: Process, host: Host, owners: Owners, agents: Agents, ending: Kills) -> Leftovers:
     settings, clock, log, store = process.settings, process.clock, process.log, host.store
     events = ReapEvents(store, clock, log)
     orphans = Orphans(settings, agents.fleet, store, ending.scanner, host=host.name, boot_id=host.boot_id)
