@@ -29,6 +29,7 @@ from watchdog.core.registration import RegistrationRequest
 from watchdog.core.sessions import SESSION
 from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, RegistryUnavailable
 from watchdog.helpers.users import Users
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.metrics import Metrics
@@ -53,8 +54,8 @@ class Room:
         self.log, self.fleet, clock = Recorder(), Fleet(), Clock()
         self.store = AsyncStore(Store(f"sqlite:///{directory}/registry.db").open())
         self.users = Users(clock, self.log, str(directory / "subuid"))
-        self.admission = Admission(self.users, clock, Metrics(dict, dict), self.log)
-        self.tracker = AgentTracker(self.fleet, str(self.notify), clock, lambda: None, self.log)
+        self.admission = Admission(self.users, clock, Metrics(), self.log)
+        self.tracker = AgentTracker(self.fleet, NotifySockets(str(self.notify)), clock, self.log)
         recorder = EventRecorder(self.store, clock, self.log)
         self.registrar = Registrar(self.fleet, self.store, clock, self.settings, self.tracker, self.admission, recorder)
 

@@ -82,7 +82,7 @@ def test_what_outlived_an_ended_agent_is_named_with_it(office: Office, capsys: p
     async def orphans() -> list[Agent]:
         return [ghost]
 
-    office.desk.reaper.orphans = orphans  # type: ignore[method-assign]
+    office.context.reaper.orphans = orphans  # type: ignore[method-assign]
     status, said, _ = told(capsys, "kill", "orphans")
     assert (status, said.startswith("zara")) == (0, True)
     assert office.worker.asked[-1][1].value == "orphaned"

@@ -157,7 +157,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
     alpha = office.agent("alpha")
     alpha.sights.seen[ActivityKind.LOG] = Sight("its log grew", timedelta(seconds=42))
     alpha.sights.looked(ActivityKind.IO, "late")
-    office.desk.safeguards.on = lambda *_: ["the machine slept for 7 s"]  # type: ignore[method-assign]
+    office.context.safeguards.on = lambda *_: ["the machine slept for 7 s"]  # type: ignore[method-assign]
     status, out, _ = told(capsys, "why", "alpha")
     assert status == 0
     for text in (
@@ -177,7 +177,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
         "the machine slept",
     ):
         assert text in out, text
-    store, now = office.desk.store.store, office.desk.now()
+    store, now = office.context.store.store, office.context.now()
     store.open_request("r" * 32, agent_id, Reason.STALLED, by="daemon", now=now, why="silent", evidence={"load": 0.5})
     store.claim_request("r" * 32, "daemon 1", now)
     store.save_step("r" * 32, "term_main")
@@ -195,7 +195,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
     store.finish_request("r" * 32, "done", outcome, now=now, who="daemon", why="2 processes ended on TERM")
     assert "its time to live ended 1m ago" in "\n".join(story({"agent": {"ttl_left_seconds": -60}}))
     store.transition(agent_id, {Status.RUNNING}, Status.KILLED, now=now, who="daemon", why="all done")
-    office.on_loop(lambda: office.desk.fleet.drop(agent_id))
+    office.on_loop(lambda: office.context.fleet.drop(agent_id))
     status, out, _ = told(capsys, "why", "alpha")
     assert status == 0
     order = ["agent.registered", "kill.requested", "worktree: kept; dirty: 1 file", "what happens next", "right before"]

@@ -89,9 +89,9 @@ def test_refusing_one_user_says_nothing_of_another(office: Office) -> None:
     """A user's flood does not keep another's agent from being judged."""
     office.register("his", ALICE)
     office.register("hers", BOB)
-    office.on_loop(lambda: office.desk.unheard(ALICE))
+    office.on_loop(lambda: office.context.unheard(ALICE))
     assert (office.agent("his").channel_lost, office.agent("hers").channel_lost) == (True, False)
-    office.on_loop(lambda: office.desk.unheard(0))  # root may have spoken for anybody
+    office.on_loop(lambda: office.context.unheard(0))  # root may have spoken for anybody
     assert office.agent("hers").channel_lost
 
 
@@ -172,7 +172,7 @@ def test_follow_outlives_the_request_deadline(impatient: Office) -> None:
 def test_who_connects_too_often_is_hung_up_on(office: Office) -> None:
     """Told why, and without a task of the loop; root is let in, and the agents of that user are not judged silent."""
     alpha = office.register("alpha", ALICE)
-    bucket = office.on_loop(lambda: office.desk.admission._bucket(ALICE, LimitKind.CONNECTIONS)[0])
+    bucket = office.on_loop(lambda: office.context.callers.admission._bucket(ALICE, LimitKind.CONNECTIONS)[0])
     office.on_loop(lambda: setattr(bucket, "tokens", -1e6))
 
     code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(4096).decode())"

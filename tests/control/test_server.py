@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,12 @@ def test_a_socket_that_vanishes_while_it_is_opened_leaves_no_descriptor(
         os.unlink(path)
         return made[0]
 
+    elsewhere = copy(office.context.registrar)
+    elsewhere.apply(replace(office.settings, runtime_dir=str(tmp_path)))
+
     async def story() -> None:
         with pytest.raises(FileNotFoundError):
-            async with server.serve(replace(office.desk, runtime_dir=str(tmp_path))):
+            async with server.serve(replace(office.context, registrar=elsewhere)):
                 pass
 
     monkeypatch.setattr(server, "bind", disturbed)
@@ -131,7 +135,7 @@ def test_root_registers_for_the_uid_that_the_process_has(office: Office) -> None
     assert office.agent("beta").reg.owner_uid == 0
     office.ask("PATCH", f"/v1/agents/{later}", {"pid": office.process(BOB)})
     assert office.agent("beta").reg.owner_uid == BOB
-    row = office.desk.store.store.agent(later)
+    row = office.context.store.store.agent(later)
     assert row is not None and row.registration.owner_uid == BOB
 
 
@@ -148,7 +152,7 @@ def test_a_users_agent_stays_that_users_whatever_its_process_becomes(office: Off
             story = office.ask_as(ALICE, "GET", f"/v1/agents/{alpha}")[1]["agent"]
             assert (story["owner_uid"], "its owner is uid 61001" in story["untouchable"]) == (ALICE, True)
         assert office.agent("alpha").reg.owner_uid == ALICE
-        row = office.desk.store.store.agent(alpha)
+        row = office.context.store.store.agent(alpha)
         assert row is not None and row.registration.owner_uid == ALICE
         office.ask_as(ALICE, "POST", "/v1/kill", {"targets": ["alpha"]})
         assert [options.by_root for _, _, options, _ in office.worker.asked] == [False]
@@ -239,7 +243,7 @@ def test_a_fault_of_ours_is_told_and_harms_nobody_else(office: Office, monkeypat
     def broken(agent_id: str, uid: int) -> str:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(office.desk.tracker.sockets, "open", broken)
+    monkeypatch.setattr(office.context.registrar.tracker.sockets, "open", broken)
     status, answer = office.ask("POST", "/v1/agents", {"name": "alpha"})
     assert (status, answer["error"]) == (500, "internal_error")
     assert "secret" not in answer["message"]
@@ -267,7 +271,7 @@ def test_a_user_that_asks_too_often_is_told_when_to_try_again(office: Office) ->
     """Subordinate uids drink from the same bucket; another user, root and heartbeats do not notice. CLI: exit 75."""
     subuid(office)
     agent_id = office.register("alpha", ALICE)
-    office.on_loop(lambda: office.desk.admission.charge(SUB + 7, 1e6))
+    office.on_loop(lambda: office.context.callers.admission.charge(SUB + 7, 1e6))
 
     status, answer = office.ask_as(SUB + 9, "GET", "/v1/agents")
     assert (status, answer["error"]) == (429, "limited")
@@ -326,7 +330,7 @@ print(ask(b"GET /v1/st", b"atus HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\
     with process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "200\n"
-        office.on_loop(lambda: office.desk.admission.charge(ALICE, 1e6))
+        office.on_loop(lambda: office.context.callers.admission.charge(ALICE, 1e6))
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "429\n"
@@ -338,15 +342,15 @@ print(ask(b"GET /v1/st", b"atus HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\
 def test_what_a_request_makes_us_look_at_is_paid_for(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name, whether somebody has it or not. Who owes already is refused before that."""
     charged: list[tuple[int, float]] = []
-    monkeypatch.setattr(office.desk.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
-    monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
+    monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
+    monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
     names = [f"nobody{number}" for number in range(256)]
     for route in ("kill", "stop", "remove", "hold", "unhold"):
         charged.clear()
         office.ask_as(ALICE, "POST", f"/v1/{route}", {"targets": names})
         assert charged == [(ALICE, 0.5 * 255)], route
 
-    monkeypatch.setattr(office.desk.admission, "owes", lambda uid: 5.0)
+    monkeypatch.setattr(office.context.callers.admission, "owes", lambda uid: 5.0)
     charged.clear()
     for route in ("kill", "stop", "remove", "hold", "unhold"):
         assert office.ask_as(ALICE, "POST", f"/v1/{route}", {"targets": names})[0] == 429
@@ -360,8 +364,8 @@ def test_each_further_agent_that_is_removed_is_paid_for(office: Office, monkeypa
     for number in range(3):
         office.register(f"m{number}", ALICE, queued=True)
     charged: list[float] = []
-    monkeypatch.setattr(office.desk.admission, "charge", lambda uid, cost: charged.append(cost))
-    monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
+    monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append(cost))
+    monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
     office.ask_as(ALICE, "POST", "/v1/remove", {"targets": ["m0", "m1", "m2"], "dry_run": True})
     assert charged == [0.5 * 2, 2.0, 2.0]
 
@@ -371,8 +375,8 @@ def test_the_look_that_a_dry_run_asks_for_is_paid_for(office: Office, monkeypatc
     """As much as by `reap`; where nobody is meant there is no look, and root pays for none."""
     office.register("alpha", ALICE, queued=True)
     charged: list[tuple[int, float]] = []
-    monkeypatch.setattr(office.desk.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
-    monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
+    monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
+    monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
     for verb in ("kill", "stop"):
         charged.clear()
         office.ask_as(ALICE, "POST", f"/v1/{verb}", {"targets": ["alpha"], "dry_run": True})
@@ -401,9 +405,9 @@ def test_a_hold_that_says_the_same_again_changes_nothing(office: Office) -> None
     say("unhold")
     say("hold", reason="three")
     assert events() == ["hold.started", "hold.started", "hold.ended", "hold.started"]
-    (row,) = office.desk.store.store.active_holds(HOST)
+    (row,) = office.context.store.store.active_holds(HOST)
     assert (row.id, row.reason) == (1, "three")
-    assert [held.reason for held in office.desk.holds.current(office.desk.now())] == ["three"]
+    assert [held.reason for held in office.context.holds.current(office.context.now())] == ["three"]
 
 
 @as_root
@@ -418,7 +422,7 @@ def test_nobody_can_squat_anothers_temp_dir(office: Office) -> None:
 @as_root
 def test_a_users_registration_does_not_wait_for_anothers(office: Office) -> None:
     """Bob's is stuck; root's and alice's go on."""
-    held = office.desk.registrar.turn(BOB)
+    held = office.context.registrar.turn(BOB)
 
     def hold() -> Awaitable[Any]:
         return held.__aenter__()

@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.custody import DaemonProcess, Holder
 from watchdog.discovery.custody import Custodians, _Neighbour
+from watchdog.discovery.forwarder import Forwarder
 from watchdog.helpers.pool import HelperPool
 from watchdog.processes.identity import boot_id, read_identity
 
@@ -34,8 +36,10 @@ class Room:
         self.vetoes: list[tuple[str, str]] = []
         self.events: list[str] = []
         told = SimpleNamespace(tell=lambda event, _agent, _why: self.events.append(event))
-        kills = SimpleNamespace(veto=lambda one, why: self.vetoes.append((one.agent_id, why)))
-        self.custodians = Custodians(Fleet(), Clock(), told, HelperPool(), kills, "host", "/nowhere")  # type: ignore[arg-type]
+        kills = SimpleNamespace(cancel_automatic=lambda one, why: self.vetoes.append((one.agent_id, why)))
+        settings = SimpleNamespace(host="host", runtime_dir="/nowhere")
+        parts: Any = told, HelperPool(), kills, settings, Forwarder()
+        self.custodians = Custodians(Fleet(), Clock(), *parts)
         me, main = read_identity(os.getpid(), "host"), agent.identity
         assert me is not None and main is not None
         self.daemon = DaemonProcess(ME, os.getppid(), me.start_ticks + started)

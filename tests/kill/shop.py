@@ -16,13 +16,19 @@ from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
+from watchdog.agents.watched_time import WatchedTime
 from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
+from watchdog.config.paths import places_for
+from watchdog.config.schema import Config
+from watchdog.config.settings import settings_of
 from watchdog.core.agent import Beat, Policy, Registration, Status, Verdict
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import TreeMember
 from watchdog.core.verdict import Judgement
 from watchdog.helpers.pool import HelperPool
+from watchdog.helpers.users import Users
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.kill.ask import StopRequest
 from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
@@ -40,6 +46,7 @@ from watchdog.telemetry.metrics import Metrics
 
 P = ParamSpec("P")
 T = TypeVar("T")
+SETTINGS = settings_of(Config.model_validate({"kill": {"parallel": 4}, "hook": []}), None, places_for(0, {}))
 HOST = identity.this_host(None)
 AGENT = secrets.token_hex(16)  # what other tests start beside us may carry a fixed one as its mark
 
@@ -72,32 +79,27 @@ class Shop:
 
     def __init__(self, directory: Path, held: contextlib.ExitStack) -> None:
         self.clock, log, self.fleet = Clock(), get_logger(), Sparing()
+        self.settings = SETTINGS
         self.store = Delayed(Store(f"sqlite:///{directory}/registry.db").open())
         held.callback(self.store.close)
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
-        self.hearing = AgentTracker(self.fleet, str(directory), self.clock, lambda: None, log)
+        self.tracker = AgentTracker(self.fleet, NotifySockets(str(directory)), self.clock, log)
         self.owners, self.holds = HelperPool(), Holds()
-        chronicle = EventRecorder(self.store, self.clock, log)
-        cleanup = CleanupRunner((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
-        metrics = Metrics(dict, dict)
+        recorder = EventRecorder(self.store, self.clock, log)
+        cleanup = CleanupRunner(self.settings, self.owners, self.store, self.clock, recorder, self.fleet)
+        metrics = Metrics()
+        self.users, self.watched = Users(self.clock, log), WatchedTime(self.settings, self.fleet, self.clock)
         panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
 
         stages = KillStages(
-            EvidenceCollector(self.clock, self.holds, self.owners, panes),
-            StopRequest(self.store, self.clock, self.holds, self.owners, chronicle),
-            Claim(self.store, self.clock, self.hearing, self.holds, self.fleet),
+            EvidenceCollector(self.clock, self.holds, self.owners, panes, self.watched),
+            StopRequest(self.store, self.clock, self.holds, self.owners, recorder),
+            Claim(self.store, self.clock, self.tracker, self.holds, self.fleet),
             Terminator(scanner, self.clock, self.fleet),
-            Close(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, self.owners),
+            Close(self.store, self.clock, self.tracker, cleanup, recorder, metrics, self.owners),
         )
-        self.worker = KillWorker(
-            store=self.store,
-            clock=self.clock,
-            stages=stages,
-            chronicle=chronicle,
-            observe=False,
-            parallel=4,
-        )
+        self.worker = KillWorker(self.settings, self.store, self.clock, stages, recorder, self.users)
 
     async def admit(self, process: subprocess.Popen[bytes]) -> Agent:
         """The process as an agent that has beaten once and was then found stalled."""
@@ -108,7 +110,7 @@ class Shop:
         )
         await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
         agent = Agent(reg, Policy(), Status.RUNNING, promised=True)
-        self.hearing.admit(agent)
+        self.tracker.admit(agent)
         self.beat(agent)
         agent.judged(Judgement(Verdict.STALLED, "silent"), self.clock.mono(), 1.0)
         return agent
@@ -155,7 +157,7 @@ async def shop(directory: Path) -> AsyncIterator[tuple[Shop, Agent, subprocess.P
         finally:
             await made.worker.close()
             await made.owners.close()
-            made.hearing.close()
+            made.tracker.close()
             for agent in made.fleet:
                 agent.close()
             process.kill()

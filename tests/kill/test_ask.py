@@ -25,7 +25,7 @@ def test_what_speaks_for_an_agent_calls_off_an_order_that_still_asks(tmp_path: P
                 case "a hold":
                     made.hold(agent.agent_id)
                 case _:
-                    made.worker.veto(agent, "mass stall")
+                    made.worker.cancel_automatic(agent, "mass stall")
             outcome = await made.worker.finished(order, 20)
             assert outcome is not None and outcome["error"] == "withdrawn"
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
@@ -43,7 +43,7 @@ def test_a_person_who_says_kill_is_not_put_off_by_a_ladder(tmp_path: Path, optio
             order = await asking(made, agent, options)
             assert await made.worker.request(agent, Reason.OPERATOR, KillOptions(), "uid 0") == order
             made.beat(agent)
-            made.worker.veto(agent, "mass stall")
+            made.worker.cancel_automatic(agent, "mass stall")
             await made.worker.finished(order, 20)
             assert await made.told(agent) == (Status.KILLED, ["done"])
             assert process.wait(60) == -signal.SIGTERM

@@ -182,7 +182,7 @@ def test_whom_a_killed_daemon_had_stopped_goes_on_when_his_order_does_not(tmp_pa
                 made.worker.resume(row, agent)
                 await made.worker.finished("r", 20)
             else:
-                made.worker.let_go(row, agent)
+                made.worker.resume_stopped(row, agent)
 
             assert os.waitpid(process.pid, os.WCONTINUED)[0] == process.pid
 

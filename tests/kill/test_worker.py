@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sqlite3
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from tests.cgroups import needs_v1, scratch
-from tests.kill.shop import AGENT, ASK, HOST, asking, left_by_a_daemon, shop
+from tests.kill.shop import AGENT, ASK, HOST, SETTINGS, asking, left_by_a_daemon, shop
 from watchdog.agents.fleet import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.clock import Clock
@@ -27,6 +28,8 @@ from watchdog.processes import identity
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import get_logger
 
+OBSERVE = replace(SETTINGS, mode="observe")
+
 
 @pytest.mark.parametrize("by", ["daemon", "uid 0"])
 @pytest.mark.parametrize("where", ["asks", "waits for a slot", "is claimed"])
@@ -38,7 +41,7 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
             if where == "asks":
                 agent.hears = by != "daemon"  # else a person's order does not wait
                 order = await asking(made, agent, ASK, by)
-                made.worker.adopt(observe=True)
+                made.worker.apply(OBSERVE)
             else:
                 reason = Reason.STALLED if by == "daemon" else Reason.OPERATOR
                 made.worker.slots = Turns(1, 1)
@@ -46,11 +49,11 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
                 await slot.__aenter__()
                 enter(Lane(7))  # root's order would not wait
                 if where == "is claimed":
-                    made.store.before = ("claim_agent", lambda: made.worker.adopt(observe=True))
+                    made.store.before = ("claim_agent", lambda: made.worker.apply(OBSERVE))
                 order = await made.worker.request(agent, reason, KillOptions(), by, beats=agent.renewed)
                 await asyncio.sleep(0.1)
                 if where == "waits for a slot":
-                    made.worker.adopt(observe=True)
+                    made.worker.apply(OBSERVE)
                 await slot.__aexit__(None, None, None)
             outcome = await made.worker.finished(order, 20)
             assert outcome is not None and "only observes" in str(outcome["message"])
@@ -73,7 +76,7 @@ def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: 
             claims = made.store.claims
 
             made.fleet.spare = frozenset()
-            made.worker.adopt(observe=True)
+            made.worker.apply(OBSERVE)
             await asyncio.sleep(0.3)
             assert (process.poll(), made.store.claims) == (None, claims)
             assert await made.told(agent) == (Status.UNKILLABLE, ["claimed"])
@@ -81,7 +84,7 @@ def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: 
             await asyncio.sleep(0.3)
             assert await made.told(agent) == (Status.UNKILLABLE, ["claimed"])
 
-            made.worker.adopt(observe=False)
+            made.worker.apply(SETTINGS)
             async with asyncio.timeout(20):
                 while await made.told(agent) != (Status.FAILED, ["done"]):  # by somebody else's KILL
                     await asyncio.sleep(0.01)
@@ -292,14 +295,14 @@ def test_an_order_is_not_tried_for_ever_when_only_what_follows_its_end_fails(
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            forget, failures = made.hearing.forget, [OSError("a descriptor went away")]
+            forget, failures = made.tracker.forget, [OSError("a descriptor went away")]
 
             def forget_at_the_second_time(agent: Agent) -> None:
                 if failures:
                     raise failures.pop()
                 forget(agent)
 
-            made.hearing.forget = forget_at_the_second_time  # type: ignore[method-assign]
+            made.tracker.forget = forget_at_the_second_time  # type: ignore[method-assign]
             process.kill()
             await made.worker.request(agent, Reason.GONE, KillOptions(), "daemon")
             async with asyncio.timeout(60):

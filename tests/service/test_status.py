@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -41,26 +41,24 @@ def made(*agents: Agent, **changes: Any) -> DaemonStatus:
     }
     with tempfile.NamedTemporaryFile(suffix=".toml") as empty:
         settings = load(empty.name)
-    restraint = SimpleNamespace(lasting=lambda: ["load"], kinds=lambda: {"load": 1})
-    return DaemonStatus(
-        settings=lambda: settings,
-        clock=Clock(),
+    watch = SimpleNamespace(
         fleet=fleet,
         holds=holds,
-        worker=SimpleNamespace(busy=parts["busy"]),  # type: ignore[arg-type]
-        sweeper=SimpleNamespace(  # type: ignore[arg-type]
-            recorder=SimpleNamespace(trouble=parts["trouble"]),
-            account=SimpleNamespace(last_sweep=None, hung=parts["hung"]),
-            services=[],
-            restraint=restraint,
-        ),
-        reload=SimpleNamespace(problems=parts["problems"], waiting=[]),  # type: ignore[arg-type]
-        placement="scope",  # type: ignore[arg-type]
-        sink=SimpleNamespace(health=lambda: LogHealth("stderr", 0, parts["log_error"])),  # type: ignore[arg-type]
-        reserve=SimpleNamespace(in_use=parts["in_use"], facts=dict),  # type: ignore[arg-type]
-        shares=SimpleNamespace(facts=list),  # type: ignore[arg-type]
-        troubles=SimpleNamespace(facts=lambda: parts["troubles"]),  # type: ignore[arg-type]
+        safeguards=SimpleNamespace(lasting=lambda: ["load"], kinds=lambda: {"load": 1}),
+        kills=SimpleNamespace(busy=parts["busy"]),
+        processes=SimpleNamespace(services=[]),
+        stats=SimpleNamespace(last_sweep=None, hung=parts["hung"]),
+        placement="scope",
     )
+    storage = SimpleNamespace(
+        persistence=SimpleNamespace(trouble=parts["trouble"]),
+        sink=SimpleNamespace(health=lambda: LogHealth("stderr", 0, parts["log_error"])),
+        reserve=SimpleNamespace(in_use=parts["in_use"], facts=dict),
+        shares=SimpleNamespace(facts=list),
+        troubles=SimpleNamespace(facts=lambda: parts["troubles"]),
+    )
+    reload = SimpleNamespace(problems=parts["problems"], waiting=[])
+    return DaemonStatus(settings, Clock(), *cast("Any", (watch, storage, reload)))
 
 
 def agent(name: str, verdict: Verdict | None = None, state: State | None = None) -> Agent:
@@ -72,7 +70,7 @@ def agent(name: str, verdict: Verdict | None = None, state: State | None = None)
     ("changes", "words"),
     [
         ({}, ""),
-        ({"trouble": "gone"}, "the registry cannot be used (status, doctor), so nobody is ended"),
+        ({"trouble": "gone"}, "registry unavailable, kills suspended (see `status`, `doctor`)"),
         ({"in_use": True}, "the registry's disk is full: its reserve is in use"),
         ({"log_error": "no space"}, "the log (stderr) cannot be written: no space"),
         ({"troubles": [{"level": "error"}, {"level": "warning"}]}, "1 error of its own (status, doctor)"),
@@ -82,12 +80,12 @@ def agent(name: str, verdict: Verdict | None = None, state: State | None = None)
 )
 def test_the_line_tells_what_is_wrong_behind_what_goes_on(changes: dict[str, object], words: str) -> None:
     """`systemctl status` shows it."""
-    assert made(agent("a"), **changes).line() == "; ".join(filter(None, ["watching 1 agent, 0 being ended", words]))
+    assert made(agent("a"), **changes).line() == "; ".join(filter(None, ["watching 1 agent, 0 being killed", words]))
 
 
 def test_the_line_counts_agents_and_kills() -> None:
     """None, and several."""
-    assert made(busy=2).line() == "watching 0 agents, 2 being ended"
+    assert made(busy=2).line() == "watching 0 agents, 2 being killed"
     assert made(agent("a"), agent("b")).line().startswith("watching 2 agents,")
 
 
@@ -104,5 +102,5 @@ def test_figures_are_of_living_agents_and_of_holds_that_are_on() -> None:
     """One that was not judged yet has no verdict."""
     daemon = made(agent("a", Verdict.HEALTHY), agent("b", Verdict.HEALTHY, State.WAITING), agent("c"))
     assert daemon.verdicts() == {"healthy": 2, "none": 1}
-    assert daemon.need_a_person() == 1
-    assert daemon.kinds_of_hold() == {"operator": 1, "load": 1}
+    assert daemon.needs_person() == 1
+    assert daemon.hold_counts() == {"operator": 1, "load": 1}

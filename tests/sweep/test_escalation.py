@@ -42,7 +42,7 @@ class Scene:
         self.agent = Agent(REG, policy, Status.RUNNING, promised=True, beats=1)
 
     async def climb(self, step: Step) -> None:
-        await self.escalation.climb(self.agent, step, "silent for 2m")
+        await self.escalation.take_step(self.agent, step, "silent for 2m")
         async with asyncio.timeout(60):
             while self.escalation._nudges:
                 await asyncio.sleep(0.01)
@@ -176,7 +176,7 @@ def test_what_is_being_run_is_given_up_at_the_end(tmp_path: Path) -> None:
     """The daemon waits for no nudge."""
 
     async def story(scene: Scene) -> None:
-        await scene.escalation.climb(scene.agent, Step.NUDGE, "silent")
+        await scene.escalation.take_step(scene.agent, Step.NUDGE, "silent")
         (nudge,) = scene.escalation._nudges
         async with asyncio.timeout(5):
             await scene.escalation.close()

@@ -22,7 +22,7 @@ class Scene:
             agent = Agent(Registration(name * 32, name, os.geteuid(), "host", "boot"), Policy(), status)
             agent.verdict = Verdict.HEALTHY
             self.fleet.add(agent)
-        self.stats = SweepStats(self.fleet, self.clock, Metrics(dict, dict), self.log)
+        self.stats = SweepStats(self.fleet, self.clock, Metrics(), self.log)
 
     def sweep(self, took: float = 0.0, after: float = 10.0) -> None:
         self.clock.at += after

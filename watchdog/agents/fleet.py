@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from watchdog.agents.heartbeat import Heartbeat
+from watchdog.config.settings import Settings
 from watchdog.core.agent import LIVE, Policy, State, Status, Verdict
 from watchdog.core.custody import Holder
 from watchdog.core.kill import Step
@@ -352,6 +353,11 @@ class Fleet:
 
     def __len__(self) -> int:
         return len(self._agents)
+
+    def apply(self, settings: Settings) -> None:
+        """Each goes by its policy of these from now on."""
+        for agent in self:
+            agent.adopt(settings.policy_for(agent.reg))
 
     def add(self, agent: Agent) -> None:
         """Take in an agent whose row is committed."""

@@ -1,7 +1,7 @@
 """Whose an agent's process is now, as the kernel says: looked at before anything is done as its owner.
 
 `core.ownership` has the rules. Here they are applied to an agent: a drop from root is remembered as pending until it is
-committed (`hearing.follow`), and whatever else does not fit makes the agent untouchable until a later look.
+committed (`tracker.follow`), and whatever else does not fit makes the agent untouchable until a later look.
 """
 
 import os

@@ -70,9 +70,9 @@ class Registrar:
         self.store = store
         self.host = identities.this_host(settings.host)
         self.boot_id = identities.boot_id()
-        self._clock = clock
-        self._settings = settings
-        self._tracker = tracker
+        self.clock = clock
+        self.settings = settings
+        self.tracker = tracker
         self._admission = admission
         self._recorder = recorder
         # By owner; a lock lives as long as a caller has it or waits for it.
@@ -80,7 +80,7 @@ class Registrar:
 
     def apply(self, settings: Settings) -> None:
         """Go by these from now on."""
-        self._settings = settings
+        self.settings = settings
 
     @asynccontextmanager
     async def turn(self, owner_uid: int) -> AsyncIterator[None]:
@@ -125,14 +125,14 @@ class Registrar:
         parent = None if request.parent is None else parent_of(self.fleet, peer, request.parent, owner)
         self._refuse_paths(request, owner, parent)
         agent = self._agent(request, owner, parent, taken)
-        agent.notify_socket = request.notify_socket or self._tracker.sockets.open(agent.agent_id, owner)
+        agent.notify_socket = request.notify_socket or self.tracker.sockets.open(agent.agent_id, owner)
         try:
             await self._commit(agent, peer)
         except BaseException:
             if request.notify_socket is None:
-                self._tracker.sockets.close(agent.agent_id)
+                self.tracker.sockets.close(agent.agent_id)
             raise
-        self._tracker.admit(agent)
+        self.tracker.admit(agent)
         notes = self._notes(agent)
         if agent.reg.task_id != request.task:
             notes.append(f"task {request.task} belongs to another user's agent; this agent is watched without a task")
@@ -172,13 +172,13 @@ class Registrar:
             transcript=one_spelling(request.transcript),
             source=request.source,
             command=request.command or (taken.name if taken else None),
-            created_at=self._clock.now().wall,
+            created_at=self.clock.now().wall,
             entries=() if request.entry is None else (request.entry,),
         )
         status = Status.QUEUED if request.queued else Status.STARTING if taken is None else Status.RUNNING
         if request.entry is not None and request.entry.kind == SESSION:
             status = Status.RUNNING  # it has no process of its own, and needs none
-        policy = self._settings.policy_for(reg)
+        policy = self.settings.policy_for(reg)
         return Agent(reg, policy, status, promised=request.stall_after_seconds is not None)
 
     def _refuse_many(self, peer: Peer, owner: int) -> None:
@@ -201,13 +201,13 @@ class Registrar:
         """A temp dir is removed when its agent ends, so it belongs to one; only `run` brings a socket of its own."""
         wanted = one_spelling(request.temp_dir)
         if wanted is not None:
-            refuse_temp_dir(self.fleet, wanted, owner, parent, self._settings.cleanup.roots)
+            refuse_temp_dir(self.fleet, wanted, owner, parent, self.settings.cleanup.roots)
         socket = one_spelling(request.notify_socket)
         if socket is not None and request.source != "run":
             raise BadRequest(
                 "notify_socket: only `run` owns its agent's socket; leave it out, and the daemon makes one"
             )
-        own = f"{one_spelling(self._settings.runtime_dir)}/"
+        own = f"{one_spelling(self.settings.runtime_dir)}/"
         name = None if socket is None or not socket.startswith(own) else socket.removeprefix(own)
         by_id = f"notify/{request.agent_id}"  # up to 0.1
         if name is not None and name != by_id and not _OF_RUN.fullmatch(name):
@@ -215,7 +215,7 @@ class Registrar:
 
     async def _commit(self, agent: Agent, peer: Peer) -> None:
         """Its row and its task's; the agent is as it is stored then."""
-        words = agent.reg, agent.status, self._clock.now().wall, agent.notify_socket
+        words = agent.reg, agent.status, self.clock.now().wall, agent.notify_socket
         agent.reg = await self.store.write(_add, self.store.store, peer, *words)
 
     def _notes(self, agent: Agent) -> list[str]:
@@ -232,7 +232,7 @@ class Registrar:
                 f"{agent.reg.worktree} is also the worktree of {', '.join(others)}; it stays until the last"
                 " of them has ended"
             )
-        temp, roots = agent.reg.temp_dir, self._settings.cleanup.roots
+        temp, roots = agent.reg.temp_dir, self.settings.cleanup.roots
         made_by_run = temp is not None and os.path.basename(temp).startswith("agent-watchdog-")  # with a mark in it
         if temp is not None and not made_by_run and not any(within(temp, root) for root in roots):
             notes.append(
@@ -263,7 +263,7 @@ class Registrar:
                 )
                 raise Conflict(f"pid: {words} for good; register a new agent")
             self.fleet.refuse_taken(agent.reg.name, taken.uid)
-        now = self._clock.now().wall
+        now = self.clock.now().wall
         known = agent.agent_id, taken.identity, Status.RUNNING, now, peer.by, taken.uid
         done = await self.store.write(self.store.store.set_identity, *known)
         if not done or agent.status not in LIVE:
@@ -272,7 +272,7 @@ class Registrar:
         agent.reg = replace(agent.reg, command=agent.reg.command or taken.name)
         if agent.status in (Status.QUEUED, Status.STARTING):
             agent.status = Status.RUNNING
-        self._tracker.identified(agent)
+        self.tracker.identified(agent)
         name, pid = agent.reg.name, taken.identity.pid
         self._recorder.event("agent.pid_known", agent_id=agent.agent_id, name=name, pid=pid, by=peer.by)
 
@@ -282,7 +282,7 @@ class Registrar:
         Not waited for here: what is asked for together is written together.
         """
         agent.listed(entries)
-        agent.adopt(self._settings.policy_for(agent.reg))
+        agent.adopt(self.settings.policy_for(agent.reg))
         return self.store.ask(self.store.store.set_entries, agent.agent_id, entries)
 
     # -- one that was registered with an earlier daemon, and that the registry does not know (any more)
@@ -295,18 +295,18 @@ class Registrar:
         reg = copy.registration
         agent = Agent(
             reg,
-            self._settings.policy_for(reg),
+            self.settings.policy_for(reg),
             Status.RUNNING,
             copy.notify_socket,
             promised=reg.stall_after is not None,
         )
         if with_row:
             await self.write_row(agent)
-        self._tracker.readopt(agent)
+        self.tracker.readopt(agent)
 
     async def write_row(self, agent: Agent) -> None:
         """Write the row of an agent again that the registry has lost. Raises RegistryUnavailable."""
-        now, add = self._clock.now().wall, self.store.store.add_agent
+        now, add = self.clock.now().wall, self.store.store.add_agent
         await self.store.write(add, agent.reg, agent.status, now, "daemon", agent.notify_socket)
 
     async def restore_identity(self, agent: Agent, copy: Registration) -> None:
@@ -315,11 +315,11 @@ class Registrar:
         if identity is None:
             return
         owner = copy.owner_uid if agent.reg.owner_uid == ROOT else agent.reg.owner_uid
-        known = agent.agent_id, identity, Status.RUNNING, self._clock.now().wall, "daemon", owner
+        known = agent.agent_id, identity, Status.RUNNING, self.clock.now().wall, "daemon", owner
         await self.store.write(self.store.store.set_identity, *known)
         agent.status = Status.RUNNING
         agent.identify(identity, owner)
-        self._tracker.identified(agent)
+        self.tracker.identified(agent)
 
 
 def one_spelling(path: str | None) -> str | None:

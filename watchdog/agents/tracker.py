@@ -4,8 +4,9 @@ Both only change what is in memory and make the next look come sooner; nothing i
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
+from typing import Protocol
 
 from watchdog.agents import oom, own_cgroup, ownership
 from watchdog.agents.exit_watcher import ExitWatcher
@@ -16,7 +17,6 @@ from watchdog.core.beat import beat_in
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity
 from watchdog.errors import BadRequest, RegistryUnavailable
-from watchdog.host.service_manager import ServiceManager
 from watchdog.intake.notify_sockets import Message, NotifySockets
 from watchdog.processes import identity
 from watchdog.processes.channels import hold_datagram_sockets
@@ -33,36 +33,54 @@ RECONNECTS = 5.0  # seconds after our start until who speaks by requests (HTTP, 
 DROP_SECONDS = 1.0  # after its start an agent of root's has had the time to drop its uid (gosu, setpriv)
 
 
+class PaneFinder(Protocol):
+    """`probes.panes.Panes`, which stands in a layer above."""
+
+    def find(self, agent: Agent) -> None:
+        """The process of an agent has become known."""
+
+
+class WordForwarder(Protocol):
+    """`discovery.forwarder.Forwarder`, which stands in a layer above."""
+
+    def heard(self, agent: Agent, data: bytes, main: bool) -> None:
+        """An agent that another daemon holds has said something to us."""
+
+
 class AgentTracker:
-    """Owns the notify sockets and the pidfd watches."""
+    """Owns the pidfd watches, and hears the notify sockets. `sooner` is set for a look that is due now."""
 
     def __init__(
         self,
         fleet: Fleet,
-        directory: str,
+        sockets: NotifySockets,
         clock: Clock,
-        look_soon: Callable[[], None],
         log: EventLogger,
-        supervisor: ServiceManager | None = None,
         copies: RegistrationBackup | None = None,
+        panes: PaneFinder | None = None,
+        forwarder: WordForwarder | None = None,
     ) -> None:
-        self._fleet = fleet
-        self._directory = directory
+        self.fleet = fleet
         self._clock = clock
-        self._look_soon = look_soon
-        self._log = log
-        self.sockets = NotifySockets(directory, self._heard, supervisor)
+        self.log = log
+        self.sooner = asyncio.Event()
+        self.sockets = sockets
+        sockets.listen(self._heard)
         self.ends = ExitWatcher()
         self._copies = copies
-        self.known: Callable[[Agent], None] = lambda agent: None  # told of each agent whose process has become known
+        self._panes = panes
         self._learning: set[asyncio.Task[None]] = set()
-        self.passed: Callable[[Agent, bytes, bool], None] = lambda agent, data, main: None  # of another daemon's agent
+        self._forwarder = forwarder
         self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
+
+    def look_soon(self) -> None:
+        """Make the next look come now."""
+        self.sooner.set()
 
     def admit(self, agent: Agent) -> None:
         """Take an agent whose row is committed into the fleet, and watch for its end. Its time begins now."""
         agent.reckoned = self._clock.mono()
-        self._fleet.add(agent)
+        self.fleet.add(agent)
         self.identified(agent)
 
     async def connected(self, rows: Iterable[AgentRow]) -> frozenset[int]:
@@ -129,11 +147,12 @@ class AgentTracker:
                 self._learning.add(task)
                 task.add_done_callback(self._learning.discard)
             asyncio.get_running_loop().call_later(DROP_SECONDS, self.follow_owner, agent)
-            self.known(agent)
+            if self._panes is not None:
+                self._panes.find(agent)
             early = self._early.pop(agent.agent_id, None)
             if early is not None and early.pid == agent.identity.pid:
                 self._heard(agent.agent_id, early)
-        self._look_soon()
+        self.look_soon()
 
     async def _learn_wrapper(self, agent: Agent, main: Identity) -> None:
         """Which `run` has started it; its owner decides how long a look at that takes."""
@@ -147,7 +166,7 @@ class AgentTracker:
         ownership.look(agent)
         if agent.dropping is not None:
             self.sockets.give(agent.agent_id, agent.dropping)
-            self._look_soon()
+            self.look_soon()
 
     async def follow(self, agent: Agent, store: AsyncStore) -> None:
         """The same, and commit a drop before it counts: no restart may see a second one.
@@ -166,7 +185,8 @@ class AgentTracker:
             agent.drop(uid)
             self._told(agent, "agent.owner_changed", uid=uid)
             self.identified(agent)
-            self.known(agent)
+            if self._panes is not None:
+                self._panes.find(agent)
 
     def forget(self, agent: Agent) -> None:
         """Its row is closed: no more words, no more watch."""
@@ -174,7 +194,7 @@ class AgentTracker:
         self._early.pop(agent.agent_id, None)
         self.forget_copy(agent.agent_id)
         self.ends.unwatch(agent)
-        self._fleet.drop(agent.agent_id)
+        self.fleet.drop(agent.agent_id)
         own_cgroup.leave(agent)
 
     def close(self) -> None:
@@ -188,7 +208,7 @@ class AgentTracker:
 
     def _heard(self, agent_id: str, message: Message) -> None:
         """A datagram on an agent's socket: its word, if the kernel says that its owner (or root) sent it."""
-        agent = self._fleet.get(agent_id)
+        agent = self.fleet.get(agent_id)
         if agent is None:
             return
         if message.uid not in (agent.reg.owner_uid, 0) and not self._has_dropped_to(agent, message.uid):
@@ -209,8 +229,8 @@ class AgentTracker:
                 self._told(agent, "agent.first_beat")
             agent.beat(beat, now.mono, now.wall)
             agent.speaker_pid = message.pid
-            if agent.elsewhere is not None:
-                self.passed(agent, message.data, main)
+            if agent.elsewhere is not None and self._forwarder is not None:
+                self._forwarder.heard(agent, message.data, main)
 
     def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
         """Whether root started it and its process is that user's by now."""
@@ -225,4 +245,4 @@ class AgentTracker:
     def _told(self, agent: Agent, event: str, **facts: str | int) -> None:
         """A line that counts for its owner, who has as many agents as it likes, one after the other."""
         with logger.caused_by(agent.reg.owner_uid):
-            self._log.event(event, exc_info=None, agent_id=agent.agent_id, name=agent.reg.name, **facts)
+            self.log.event(event, exc_info=None, agent_id=agent.agent_id, name=agent.reg.name, **facts)

@@ -10,32 +10,17 @@ It must not touch an owner's file or start a process itself: `HelperPool` does, 
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from watchdog.config.settings import Settings
-from watchdog.core.hooks import BUILT_IN, CleanupSettings, HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import BUILT_IN, HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
 
 Results = list[tuple[HookSpec, HookResult]]
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # what a hook that needs another takes for its success
 LONGEST_PAUSE = timedelta(seconds=60)
-
-
-def settings_for(settings: Settings) -> CleanupSettings:
-    """What the built-in hooks get of the configuration."""
-    return CleanupSettings(
-        roots=tuple(settings.cleanup.roots),
-        trash_retention_hours=settings.cleanup.trash_retention_hours,
-        dirty_worktree=settings.cleanup.dirty_worktree,
-        merged_branch=settings.cleanup.merged_branch,
-        rebuildable=settings.cleanup.rebuildable,
-        tasks=tuple((one.user or str(os.geteuid()), one.path) for one in settings.sources if one.kind == "fleet_tasks"),
-        protected=(settings.state_dir, settings.runtime_dir),
-    )
 
 
 class Run(Protocol):
@@ -79,7 +64,7 @@ class Log(Protocol):
 async def run_hooks(
     hooks: Sequence[HookSpec],
     context_for: Callable[[HookSpec], HookContext],
-    owners: Runner,
+    helpers: Runner,
     journal: Journal,
     log: Log,
     *,
@@ -117,7 +102,7 @@ async def run_hooks(
             log.info("cleanup.hook_finished", hook=spec.name, outcome="observed", message="observe mode: not run")
             results.append((spec, HookResult(HookOutcome.NOTHING, "observe mode: not run")))
         else:
-            results.append((spec, await _run(spec, context_for, owners, journal, log, pause)))
+            results.append((spec, await _run(spec, context_for, helpers, journal, log, pause)))
         last = results[-1][1]
         well[spec.name] = None if last.outcome in WELL else f"{last.outcome}: {last.message}"
     return results
@@ -139,7 +124,7 @@ def _missing(spec: HookSpec, context: HookContext) -> str | None:
 async def _run(
     spec: HookSpec,
     context_for: Callable[[HookSpec], HookContext],
-    owners: Runner,
+    helpers: Runner,
     journal: Journal,
     log: Log,
     pause: timedelta,
@@ -151,7 +136,7 @@ async def _run(
         if run.status in FINAL:
             return HookResult(HookOutcome(run.status), run.message, dict(run.details))
         try:
-            result = await owners.run_hook(spec, context)
+            result = await helpers.run_hook(spec, context)
         except RegistryUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 one hook's fault must not keep the next from running

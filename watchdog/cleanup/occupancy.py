@@ -22,8 +22,8 @@ AGAIN = 0.3  # seconds until a second look at the processes found: most are exit
 class Occupancy:
     """Asks; one scan at a time."""
 
-    def __init__(self, owners: HelperPool) -> None:
-        self._owners = owners
+    def __init__(self, helpers: HelperPool) -> None:
+        self._helpers = helpers
         self._asked: dict[OccupiedPlace, asyncio.Future[str | None]] = {}
         self._scan: asyncio.Task[None] | None = None
 
@@ -35,7 +35,7 @@ class Occupancy:
         if path is None or os.geteuid() != 0:
             return None
         try:
-            place = _place(owner, await self._owners.call(owner, "place", {"path": path}, ANSWER), by_name)
+            place = _place(owner, await self._helpers.call(owner, "place", {"path": path}, ANSWER), by_name)
         except (OwnerCallFailed, KeyError, TypeError, ValueError) as error:
             return f"whether it is in use cannot be determined: {error}"
         if place is None:

@@ -13,6 +13,7 @@ from watchdog.agents.sites import sites_known
 from watchdog.cleanup import cleanup
 from watchdog.cleanup.occupancy import Occupancy
 from watchdog.clock import Clock
+from watchdog.config.settings import Settings
 from watchdog.core.agent import Status
 from watchdog.core.hooks import BUILT_IN, HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.core.kill import Reason
@@ -27,28 +28,26 @@ class CleanupRunner:
 
     def __init__(
         self,
-        hooks: Sequence[HookSpec],
-        owners: HelperPool,
+        settings: Settings,
+        helpers: HelperPool,
         store: AsyncStore,
         clock: Clock,
-        chronicle: EventRecorder,
-        *,
+        recorder: EventRecorder,
         fleet: Fleet,
-        observe: bool,
     ) -> None:
-        self._owners = owners
-        self._occupancy = Occupancy(owners)
+        self._helpers = helpers
+        self._occupancy = Occupancy(helpers)
         self._store = store
         self._clock = clock
-        self._chronicle = chronicle
+        self._recorder = recorder
         self._fleet = fleet
         self._dead: set[str] = set()  # whose tree is proved dead, though their rows are open still
-        self.adopt(hooks, observe=observe)
+        self.apply(settings)
 
-    def adopt(self, hooks: Sequence[HookSpec], *, observe: bool) -> None:
+    def apply(self, settings: Settings) -> None:
         """New settings, for whoever is cleaned up from now on."""
-        self._hooks = hooks
-        self._observe = observe
+        self._hooks = settings.hooks
+        self._observe = settings.observe
 
     def knows(self, name: str) -> bool:
         """Whether the configuration still has a hook of that name."""
@@ -113,9 +112,9 @@ class CleanupRunner:
             )
 
         journal = _Journal(self._store, self._clock, request_id, agent, first)
-        told = _Told(self._chronicle, agent, self._observe)
+        told = _Told(self._recorder, agent, self._observe)
         hooks = self._hooks if hooks is None else hooks
-        runner = _AsOwner(self._owners, agent, self._occupancy)
+        runner = _AsOwner(self._helpers, agent, self._occupancy)
 
         def on(results: cleanup.Results, left: tuple[str, ...]) -> None:
             progress([_told(spec, result) for spec, result in results], left)
@@ -140,8 +139,8 @@ def _place(entry: Listed) -> dict[str, Any]:
 class _AsOwner:
     """Runs hooks as the agent's owner; none for root where it is not known to have been root's to its end."""
 
-    def __init__(self, owners: HelperPool, agent: Agent, occupancy: Occupancy) -> None:
-        self._owners = owners
+    def __init__(self, helpers: HelperPool, agent: Agent, occupancy: Occupancy) -> None:
+        self._helpers = helpers
         self._occupancy = occupancy
         self._agent = agent
 
@@ -156,7 +155,7 @@ class _AsOwner:
         except OwnerCallFailed as error:
             outcome = HookOutcome.KEPT if error.reason == UNTOUCHABLE else HookOutcome.FAILED
             return HookResult(outcome, f"not touched: {error}", {"reason": error.reason})
-        return await self._owners.run_hook(spec, context)
+        return await self._helpers.run_hook(spec, context)
 
 
 class _Journal:
@@ -209,15 +208,15 @@ class _Journal:
 class _Told:
     """What a hook's run says. The journal has written its history already, but for what is only observed."""
 
-    def __init__(self, chronicle: EventRecorder, agent: Agent, observe: bool) -> None:
-        self._chronicle = chronicle
+    def __init__(self, recorder: EventRecorder, agent: Agent, observe: bool) -> None:
+        self._recorder = recorder
         self._agent = agent
         self._observe = observe
 
     def info(self, event: str, **facts: object) -> None:
         why = f"{facts['hook']}: {facts['outcome']}: {facts['message']}"
         if self._observe or event == "cleanup.hook_skipped":  # of which no run was written down
-            self._chronicle.tell(event, self._agent, why, evidence=facts)
+            self._recorder.tell(event, self._agent, why, evidence=facts)
         else:
-            self._chronicle.log(event, self._agent, why, facts)
-            self._chronicle.new_events.ring()
+            self._recorder.log(event, self._agent, why, facts)
+            self._recorder.new_events.ring()

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from watchdog.concurrency import threads
 from watchdog.concurrency.lanes import Lane, enter
-from watchdog.control.context import DESK, ControlContext, peer_at
+from watchdog.control.context import CONTEXT, ControlContext, peer_at
 from watchdog.control.peers import BACKLOG, ConnectionLimiter, Guarded, Listener, too_often
 from watchdog.control.routes import (
     agents,
@@ -41,7 +41,6 @@ from watchdog.control.routes import (
     status as reading,
 )
 from watchdog.control.schemas import MAX_BODY, gone
-from watchdog.control.views.results import denial
 from watchdog.core.admission import WAIT, LimitKind, cost_of
 from watchdog.core.peer import Peer
 from watchdog.errors import BadRequest, Forbidden, Limited, NoSpace, WatchdogError
@@ -99,10 +98,10 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
-def application(desk: ControlContext) -> web.Application:
+def application(context: ControlContext) -> web.Application:
     """The application with all routes; it answers only requests that came over a unix socket."""
     app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
-    app[DESK] = desk
+    app[CONTEXT] = context
     for route in ROUTES:
         for prefix in ("", "/v1"):
             app.router.add_route(route.method, prefix + route.path, route.handler)
@@ -112,24 +111,24 @@ def application(desk: ControlContext) -> web.Application:
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Say who asks; turn what goes wrong into JSON, and keep it with this request."""
-    desk = request.app[DESK]
+    context = request.app[CONTEXT]
     peer = None
     try:
         peer = peer_at(request)
-        await _admit(desk, peer, request)
+        await _admit(context, peer, request)
         if not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
-            _refuse_without_space(desk, peer)
+            _refuse_without_space(context, peer)
         with logger.caused_by(None if peer.admin else peer.uid):
             answer = await handler(request)
         if isinstance(answer, web.Response) and isinstance(answer.body, bytes):
-            desk.charge_answer(peer, len(answer.body))
+            context.callers.charge_answer(peer, len(answer.body))
         return answer
     except Limited as error:
         return _problem(error.http_status, error.code, str(error), {"Retry-After": str(error.retry_after)})
     except WatchdogError as error:
         if isinstance(error, Forbidden) and peer is not None:
             with logger.caused_by(peer.uid):
-                denial(desk, peer, request.path, str(error))
+                context.callers.deny(peer, request.path, str(error))
         return _problem(error.http_status, error.code, str(error))
     except web.HTTPException as error:
         if error.status == 404:
@@ -139,38 +138,38 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         if isinstance(error, ConnectionError) and gone(request):
             raise  # no client to answer: `Speaker` ends the connection
         with logger.caused_by(peer.uid if peer else None):
-            desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
+            context.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
 
 
-async def _admit(desk: ControlContext, peer: Peer, request: web.Request) -> None:
+async def _admit(context: ControlContext, peer: Peer, request: web.Request) -> None:
     """Work in the peer's lane and at users' pace, and pay for a request that was not the first of its connection.
 
     Raises Limited.
     """
     if peer.admin:
         return
-    user = desk.admission.user_of(peer.uid)
+    user = context.callers.admission.user_of(peer.uid)
     enter(Lane(user))
     guard = None if request.transport is None else request.transport.get_protocol()
     if not (isinstance(guard, Guarded) and guard.paid()):
-        await _pay(desk, peer, user, request)
-    await desk.pace.begin(user)
+        await _pay(context, peer, user, request)
+    await context.callers.begin(user)
 
 
-async def _pay(desk: ControlContext, peer: Peer, user: int, request: web.Request) -> None:
+async def _pay(context: ControlContext, peer: Peer, user: int, request: web.Request) -> None:
     kind, cost = cost_of(request.method, request.path_qs)
-    seconds = desk.admission.take(peer.uid, kind, cost)
+    seconds = context.callers.admission.take(peer.uid, kind, cost)
     if seconds > 0:
         await asyncio.sleep(min(seconds, WAIT))
     if seconds > WAIT:
-        desk.admission.refused(peer.uid, kind)
+        context.callers.admission.refused(peer.uid, kind)
         if kind is not LimitKind.BEATS:
             raise too_often(peer.uid, user, seconds)
 
 
-def _refuse_without_space(desk: ControlContext, peer: Peer) -> None:
-    why = desk.no_space(peer.uid)
+def _refuse_without_space(context: ControlContext, peer: Peer) -> None:
+    why = context.status.no_space(peer.uid)
     if why is not None:
         raise NoSpace(f"{why}; no new agent or hold is accepted until there is space again")
 
@@ -226,20 +225,20 @@ def bind(path: str) -> socket.socket:
 
 
 @asynccontextmanager
-async def serve(desk: ControlContext, listener: socket.socket | None = None) -> AsyncIterator[None]:
-    """Answer on `listener` (None: one bound at the desk's own path) for as long as the body runs.
+async def serve(context: ControlContext, listener: socket.socket | None = None) -> AsyncIterator[None]:
+    """Answer on `listener` (None: one bound at the context's own path) for as long as the body runs.
 
     At the end no new client is accepted, followers are disconnected, and what is being answered has 2 s to finish; the
     socket's file is removed when it was made here.
     """
     ours: os.stat_result | None = None
-    made = bind(desk.socket_path) if listener is None else None
+    made = bind(context.socket_path) if listener is None else None
     listener = made or listener
     assert listener is not None
-    runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=2.0)
+    runner = web.AppRunner(application(context), access_log=None, shutdown_timeout=2.0)
     try:
         if made is not None:
-            ours = os.stat(desk.socket_path)
+            ours = os.stat(context.socket_path)
         await runner.setup()
         inner = runner.server
         assert inner is not None
@@ -251,9 +250,9 @@ async def serve(desk: ControlContext, listener: socket.socket | None = None) -> 
 
         gate = ConnectionLimiter(
             speaker,
-            unheard=desk.unheard,
-            admission=desk.admission,
-            admin_group=lambda: desk.settings.control.admin_group,
+            unheard=context.unheard,
+            admission=context.callers.admission,
+            admin_group=lambda: context.settings.control.admin_group,
         )
         listener = Listener.of(listener, gate)
         server = await loop.create_unix_server(gate, sock=listener)
@@ -262,12 +261,12 @@ async def serve(desk: ControlContext, listener: socket.socket | None = None) -> 
             yield
         finally:
             server.close()
-            desk.recorder.new_events.close()
+            context.recorder.new_events.close()
     finally:
         await runner.cleanup()
         listener.close()
         with suppress(OSError, threads.Unanswered):  # it was removed, or its directory hangs
-            threads.call_now(desk.socket_path, partial(_remove, desk.socket_path, ours), LAST_LOOK)
+            threads.call_now(context.socket_path, partial(_remove, context.socket_path, ours), LAST_LOOK)
 
 
 def _remove(path: str, ours: os.stat_result | None) -> None:

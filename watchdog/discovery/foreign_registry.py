@@ -61,14 +61,14 @@ class RegistryLocked(OwnerCallFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ImportParts:
     """The parts of the daemon that every registry works with."""
 
     clock: Clock
     registrar: Registrar
     stale: StaleEntries
     custodians: Custodians
-    owners: HelperPool
+    helpers: HelperPool
     users: UserLookup
     recorder: EventRecorder
 
@@ -76,7 +76,7 @@ class Parts:
 class ForeignRegistry:
     """What was found in one registry at the last look, and how its looks went. `shown`: the entries not watched."""
 
-    def __init__(self, kind: str, path: str, parts: Parts) -> None:
+    def __init__(self, kind: str, path: str, parts: ImportParts) -> None:
         self.kind = kind
         self.path = path
         self.shown: list[Json] = []
@@ -139,7 +139,7 @@ class ForeignRegistry:
         """What it says now, as its owner; `now`: when the look began."""
         try:
             args = {"kind": self.kind, "path": self.path}
-            answer = await self._parts.owners.call(self._uid, "source_discover", args, DEADLINE)
+            answer = await self._parts.helpers.call(self._uid, "source_discover", args, DEADLINE)
             told, problems = entry_match.told_by(answer, self._uid)
             for holder in (one for one in told if one.holders):
                 raise RegistryLocked(holder.note, holder.holders)

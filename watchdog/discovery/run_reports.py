@@ -44,7 +44,7 @@ class RunReportImporter:
         holds: Holds,
         kills: KillWorker,
         clock: Clock,
-        owners: HelperPool,
+        helpers: HelperPool,
         recorder: EventRecorder,
         runtime_dir: str,
     ) -> None:
@@ -53,7 +53,7 @@ class RunReportImporter:
         self._holds = holds
         self._kills = kills
         self._clock = clock
-        self._owners = owners
+        self._helpers = helpers
         self._recorder = recorder
         self._runtime_dir = runtime_dir
         self._told: dict[int, frozenset[str]] = {}  # by owner, what cannot be taken
@@ -91,7 +91,7 @@ class RunReportImporter:
         try:
             while len(passed) < MOST:
                 args = {"directories": self._directories(uid), "passed": list(passed)}
-                answer = await self._owners.call(uid, "end_reports", args, DEADLINE)
+                answer = await self._helpers.call(uid, "end_reports", args, DEADLINE)
                 reports = {str(path): report for path, report in answer["reports"].items() if path not in passed}
                 passed |= {str(path): str(why) for path, why in answer["problems"].items()}
                 if not reports:
@@ -122,7 +122,7 @@ class RunReportImporter:
             agent = self._registrar.fleet.get(agent_id)
             row = None if agent is not None else await self._store.read(self._store.store.agent, agent_id)
             if report.get("boot_id") != self._registrar.boot_id or (row is not None and row.status in ENDED):
-                await self._owners.call(uid, "end_report_done", {"path": path}, DEADLINE)
+                await self._helpers.call(uid, "end_report_done", {"path": path}, DEADLINE)
                 return None
             mine = report.get("socket") in (None, f"{self._runtime_dir}/control.sock")
             held = self._holds.reason_for(agent_id, self._clock.now().wall) is not None

@@ -21,14 +21,16 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
+from watchdog.config.settings import Settings
 from watchdog.core import hooks
-from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import CleanupSettings, HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import nss, transient_units
 from watchdog.helpers.transient_units import Account
 from watchdog.helpers.vacancies import Vacancies
 from watchdog.host import children
 from watchdog.host.children import Child
+from watchdog.telemetry.logger import EventLogger
 
 HELPER = ("-I", "-m", "watchdog.owner.helper")
 LINE_LIMIT = 1 << 20  # bytes of one question and of one answer; as in the helper
@@ -69,6 +71,19 @@ class _Helper:
         self.waiting.clear()
 
 
+def settings_for(settings: Settings) -> CleanupSettings:
+    """What the built-in hooks get of the configuration."""
+    return CleanupSettings(
+        roots=tuple(settings.cleanup.roots),
+        trash_retention_hours=settings.cleanup.trash_retention_hours,
+        dirty_worktree=settings.cleanup.dirty_worktree,
+        merged_branch=settings.cleanup.merged_branch,
+        rebuildable=settings.cleanup.rebuildable,
+        tasks=tuple((one.user or str(os.geteuid()), one.path) for one in settings.sources if one.kind == "fleet_tasks"),
+        protected=(settings.state_dir, settings.runtime_dir),
+    )
+
+
 class HelperPool:
     """The helpers of all owners.
 
@@ -83,10 +98,10 @@ class HelperPool:
         *,
         settings: hooks.CleanupSettings | None = None,
         transient: bool = False,
-        unconfined: Callable[[str, str], None] | None = None,
+        log: EventLogger | None = None,
         user_of: Callable[[int], int] = lambda uid: uid,
     ) -> None:
-        self._unconfined = unconfined
+        self._log = log
         self._lacking: set[str] = set()
         self._transient = transient
         self._argv = tuple(argv) if argv else (sys.executable, *HELPER)
@@ -105,6 +120,10 @@ class HelperPool:
         self._hooks = Vacancies(most, os.geteuid(), lambda: None, user_of)
         self._numbers = itertools.count(1)
         self._closed = False
+
+    def apply(self, settings: Settings) -> None:
+        """What the built-in hooks go by from now on."""
+        self.settings = settings_for(settings)
 
     async def call(self, uid: int, call: str, args: Mapping[str, object], timeout: float) -> Any:
         """Ask the shared helper of `uid`, all within `timeout` seconds.
@@ -323,9 +342,9 @@ class HelperPool:
     def _note_lacking(self, lacking: object) -> None:
         """What the first answer of a helper says of this host; the helper may belong to any user, so it is bounded."""
         for kind, why in lacking.items() if isinstance(lacking, dict) else ():
-            if kind in CONFINEMENTS and kind not in self._lacking and self._unconfined is not None:
+            if kind in CONFINEMENTS and kind not in self._lacking and self._log is not None:
                 self._lacking.add(kind)
-                self._unconfined(kind, hooks.printable(str(why))[:200])
+                self._log.event("helper.unconfined", kind=kind, why=hooks.printable(str(why))[:200])
 
     async def _listen(self, uid: int, helper: _Helper) -> None:
         """Hand answers to whoever waits, until the helper closes its output or says what it must not."""

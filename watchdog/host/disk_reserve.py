@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from watchdog.concurrency import threads
+from watchdog.config.settings import Settings
 from watchdog.telemetry.logger import EventLogger
 
 MIB = 1 << 20
@@ -46,10 +47,13 @@ class Reserve:
         self._log = log
         self._state = _Ballast(os.path.join(state_dir, "reserve"))
         self._beside_log: _Ballast | None = None
-        self.adopt(log_file)
+        self._follow_log(log_file)
 
-    def adopt(self, log_file: str) -> None:
+    def apply(self, settings: Settings) -> None:
         """Where the log is from now on; the file beside a former one is removed."""
+        self._follow_log(settings.log.file)
+
+    def _follow_log(self, log_file: str) -> None:
         path = f"{log_file}.reserve" if log_file and _elsewhere(log_file, self._state.path) else None
         former = self._beside_log
         if former is not None and former.path != path:

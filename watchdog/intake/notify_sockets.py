@@ -64,10 +64,15 @@ class NotifySockets:
     """Owns `<directory>/<agent_id>` for each agent that has no `run` wrapper to own it."""
 
     def __init__(
-        self, directory: str, receive: Callable[[str, Message], None], supervisor: ServiceManager | None = None
+        self,
+        directory: str,
+        receive: Callable[[str, Message], None] | None = None,
+        supervisor: ServiceManager | None = None,
+        budget: MessageBudget | None = None,
     ) -> None:
+        """`receive`: see `listen`. `budget` None: everybody's messages are read alike."""
         self._directory = directory
-        self._receive = receive
+        self._receive = receive or _drop
         self._supervisor = supervisor or ServiceManager({})
         self._kept = self._supervisor.handed_over()
         self._sockets: dict[str, socket.socket] = {}
@@ -81,6 +86,10 @@ class NotifySockets:
         self._ready = select.epoll()  # itself readable while one of the sockets is (epoll(7))
         self._looked = float("-inf")  # by the loop's clock
         self._resting: asyncio.TimerHandle | None = None
+
+    def listen(self, receive: Callable[[str, Message], None]) -> None:
+        """Who is told of each message, and whose it is."""
+        self._receive = receive
 
     def open(self, agent_id: str, owner_uid: int) -> str:
         """Make the agent's socket, which only its owner (and root) can write to, and return its path.
@@ -340,3 +349,7 @@ def receive(listener: socket.socket) -> Message | None:
             pid, uid, _gid = UCRED.unpack(payload[: UCRED.size])
     truncated = bool(flags & _TRUNCATED) or len(data) > MAX_BYTES
     return Message(data[:MAX_BYTES], pid, uid, truncated)
+
+
+def _drop(agent_id: str, message: Message) -> None:
+    """Nobody listens yet."""

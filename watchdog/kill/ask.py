@@ -54,13 +54,13 @@ class StopRequest:
     """Sets the flag, has keys typed, and waits; signals nobody."""
 
     def __init__(
-        self, store: AsyncStore, clock: Clock, holds: Holds, owners: HelperPool, chronicle: EventRecorder
+        self, store: AsyncStore, clock: Clock, holds: Holds, helpers: HelperPool, recorder: EventRecorder
     ) -> None:
         self._store = store
         self._clock = clock
         self._holds = holds
-        self._owners = owners
-        self._chronicle = chronicle
+        self._helpers = helpers
+        self._recorder = recorder
 
     async def ask(self, opened: OpenOrder, log: AskLog) -> Asked:
         """Ask the order's agent, if it is to be asked, until it has ended, has obeyed, or the time is over.
@@ -114,7 +114,7 @@ class StopRequest:
                 return False
             order = opened.order
             can = f"it has {span(order.options.ask)}" if agent.hears and order.options.ask else "it cannot hear it"
-            self._chronicle.tell("stop.asked", agent, f"{order.why}; {can}", order.by)
+            self._recorder.tell("stop.asked", agent, f"{order.why}; {can}", order.by)
         return True
 
     async def _by_its_program(self, opened: OpenOrder, log: AskLog) -> None:
@@ -126,11 +126,11 @@ class StopRequest:
         try:
             uid = owner_of(agent)
         except OwnerCallFailed as error:
-            self._chronicle.tell("stop.program", agent, f"not run: {error}")
+            self._recorder.tell("stop.program", agent, f"not run: {error}")
             return
-        ran = await self._owners.run_notice(command, "stop", "{}", PROGRAM_SECONDS, uid)
+        ran = await self._helpers.run_notice(command, "stop", "{}", PROGRAM_SECONDS, uid)
         said = f": {ran.message.splitlines()[0]}" if ran.message else ""
-        self._chronicle.tell("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
+        self._recorder.tell("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
 
     async def _type(self, opened: OpenOrder, log: AskLog) -> bool:
         """Its exit keys into its own pane; whether they were typed."""
@@ -140,21 +140,21 @@ class StopRequest:
         if not keys or main is None or self._over(opened):
             return False
         if not agent.started:  # it may show whatever it asks first
-            self._chronicle.tell("stop.keys", agent, "not typed: it has not started, as far as is known")
+            self._recorder.tell("stop.keys", agent, "not typed: it has not started, as far as is known")
             return False
         if agent.state is State.WAITING:  # Enter says yes to most dialogs
-            self._chronicle.tell(
+            self._recorder.tell(
                 "stop.keys", agent, "not typed: it waits for a person's answer, and would take them for it"
             )
             return False
         if not await log.asking(KillStep.KEYS):
             return False
         try:
-            how = await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys, clear=True)
+            how = await self._helpers.type_keys(owner_of(agent), main.pid, main.start_ticks, keys, clear=True)
         except OwnerCallFailed as error:
-            self._chronicle.tell("stop.keys", agent, f"not typed: {error}")
+            self._recorder.tell("stop.keys", agent, f"not typed: {error}")
             return False
-        self._chronicle.tell("stop.keys", agent, how)
+        self._recorder.tell("stop.keys", agent, how)
         return True
 
     async def _wait(self, opened: OpenOrder, seconds: float, *, unless_at_rest: bool = False) -> None:

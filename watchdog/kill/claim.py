@@ -60,10 +60,10 @@ class Withdrawn:
 class Claim:
     """Claims by compare-and-set; signals nobody."""
 
-    def __init__(self, store: AsyncStore, clock: Clock, hearing: AgentTracker, holds: Holds, fleet: Fleet) -> None:
+    def __init__(self, store: AsyncStore, clock: Clock, tracker: AgentTracker, holds: Holds, fleet: Fleet) -> None:
         self._store = store
         self._clock = clock
-        self._hearing = hearing
+        self._tracker = tracker
         self._holds = holds
         self._fleet = fleet
         self._me = f"daemon {os.getpid()}"
@@ -75,8 +75,8 @@ class Claim:
         if order.resumed and order.reason in WITHDRAWN_BY_BEAT and progress.step in BEFORE_SIGNALS:
             # What it said while no daemon listened is only reaching us now.
             return await self.withdraw(opened, "the daemon was restarted before the first signal: it is judged again")
-        await self._hearing.follow(agent, self._store)  # while its process can be asked: its hooks run as that uid
-        self._hearing.sockets.drain(agent.agent_id)
+        await self._tracker.follow(agent, self._store)  # while its process can be asked: its hooks run as that uid
+        self._tracker.sockets.drain(agent.agent_id)
         if why := self._reason(opened, opened.order):
             return await self.withdraw(opened, why)
         gone = self._gone(opened)
@@ -103,7 +103,7 @@ class Claim:
         # a hold; to later ones the status says that they come too late.
         gone = gone or self._gone(opened)
         order = opened.order.ended_by_itself(progress.step) if gone else opened.order
-        self._hearing.sockets.drain(agent.agent_id)
+        self._tracker.sockets.drain(agent.agent_id)
         if why := self._reason(opened, order):
             return await self.withdraw(opened, why)
         agent.status = agent.status if again else Status.ENDING
@@ -123,7 +123,7 @@ class Claim:
     def listen(self, opened: OpenOrder) -> None:
         """Until the first signal is sent, a beat withdraws what was ordered for lack of beats. Raises BeatArrived."""
         if opened.order.reason in WITHDRAWN_BY_BEAT and not opened.progress.begun:
-            self._hearing.sockets.drain(opened.order.agent.agent_id)
+            self._tracker.sockets.drain(opened.order.agent.agent_id)
             if why := opened.beat_since_decision():
                 raise BeatArrived(why)
 

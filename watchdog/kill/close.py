@@ -17,6 +17,7 @@ from watchdog.agents.persistence import row_of
 from watchdog.agents.tracker import AgentTracker
 from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock, Instant
+from watchdog.config.settings import Settings
 from watchdog.core.agent import LIVE, Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import KillStep, Reason
@@ -66,20 +67,24 @@ class Close:
         self,
         store: AsyncStore,
         clock: Clock,
-        hearing: AgentTracker,
+        tracker: AgentTracker,
         cleanup: CleanupRunner,
-        chronicle: EventRecorder,
+        recorder: EventRecorder,
         metrics: Metrics,
-        owners: HelperPool,
+        helpers: HelperPool,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._hearing = hearing
+        self._tracker = tracker
         self._cleanup = cleanup
-        self._chronicle = chronicle
+        self._recorder = recorder
         self._metrics = metrics
-        self._reports = ExitReports(owners)
+        self._reports = ExitReports(helpers)
         self._me = f"daemon {os.getpid()}"
+
+    def apply(self, settings: Settings) -> None:
+        """Hooks that may fail from now on: a figure that is not there yet cannot be seen to rise."""
+        self._metrics.expect(hook.name for hook in settings.hooks)
 
     async def build_outcome(self, order: KillOrder, progress: KillProgress) -> KillOutcome:
         """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
@@ -132,7 +137,7 @@ class Close:
         """The task, then our row, last. Raises NotOurs."""
         agent, status = order.agent, _end_of(outcome)
         task = task_of(order, status, outcome.message)
-        self._hearing.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
+        self._tracker.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
         told = progress.step is KillStep.CLEANUP  # with the proof, before the hooks
         end = AgentEnd(
             order.request_id,
@@ -154,10 +159,10 @@ class Close:
         if not told:
             self._tell_end(order, progress, outcome)
         if agent.reg.task_id is not None and order.options.cancel:
-            self._chronicle.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
+            self._recorder.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
         self._metrics.kills.labels(order.reason.value, status.value).inc()
-        self._hearing.forget(agent)
-        self._chronicle.logger_of(agent).event("agent.ended", status=status, why=outcome.message)
+        self._tracker.forget(agent)
+        self._recorder.logger_of(agent).event("agent.ended", status=status, why=outcome.message)
 
     async def _prove(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog) -> None:
         """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
@@ -178,12 +183,12 @@ class Close:
             resume = resume_command(agent, progress.conversation)
             hint = f"; to resume: {resume}" if resume else ""
             facts = {"exit_code": agent.exit_code, "exit_signal": agent.exit_signal}
-            self._chronicle.tell("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
+            self._recorder.tell("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
         if progress.touched:
             self._finished(order, outcome)
 
     def _finished(self, order: KillOrder, outcome: KillOutcome) -> None:
-        self._chronicle.logger_of(order.agent).event(
+        self._recorder.logger_of(order.agent).event(
             "kill.finished",
             request_id=order.request_id,
             status=outcome.status,
@@ -203,7 +208,7 @@ class Close:
         agent = order.agent
         await self._finish_request(order, progress, "withdrawn", {"why": why}, why)
         agent.request_id = agent.asked = None
-        self._chronicle.logger_of(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
+        self._recorder.logger_of(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
         return withdrawn(agent.agent_id, why)
 
     async def forget_if_closed(self, agent: Agent) -> bool:
@@ -212,10 +217,10 @@ class Close:
             row = await self._store.read(self._store.store.agent, agent.agent_id)
         except Conflict as error:
             row = None
-            self._chronicle.logger_of(agent).event("row.quarantined", why=str(error))
+            self._recorder.logger_of(agent).event("row.quarantined", why=str(error))
         if row is not None and row.status in LIVE:
             return False
-        self._hearing.forget(agent)
+        self._tracker.forget(agent)
         return True
 
     async def _finish_request(

@@ -5,12 +5,12 @@ are seconds, times UTC.
 """
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
+from watchdog.agents.watched_time import WatchedTime
 from watchdog.clock import Clock
 from watchdog.core.conversations import Conversation
 from watchdog.core.redaction import hide_secrets
@@ -31,35 +31,38 @@ class EvidenceCollector:
         self,
         clock: Clock,
         holds: Holds,
-        owners: HelperPool,
+        helpers: HelperPool,
         panes: Panes,
-        reckon: Callable[[Agent], object] = lambda agent: None,
+        watched: WatchedTime,
     ) -> None:
-        """`reckon` brings the agent's watched time up to this moment, before it is told."""
         self._clock = clock
         self._holds = holds
-        self._owners = owners
+        self._helpers = helpers
         self._panes = panes
-        self.reckon = reckon
+        self._watched = watched
+
+    def reckon(self, agent: Agent) -> None:
+        """Bring the agent's watched time up to this moment, before it is told."""
+        self._watched.catch_up(agent)
 
     async def conversation(self, agent: Agent) -> Conversation | None:
         """The conversation that it is in."""
-        return await find_conversation(agent, self._owners)
+        return await find_conversation(agent, self._helpers)
 
     async def collect(self, agent: Agent) -> dict[str, object]:
         """What each source says of it now."""
         held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
         self.reckon(agent)
-        return await collect_evidence(agent, held, self._owners, self._panes)
+        return await collect_evidence(agent, held, self._helpers, self._panes)
 
 
-async def collect_evidence(agent: Agent, held: str | None, owners: HelperPool, panes: Panes) -> dict[str, object]:
+async def collect_evidence(agent: Agent, held: str | None, helpers: HelperPool, panes: Panes) -> dict[str, object]:
     """By source: verdict, heartbeat, lease, tool, progress, beat_file, activity, seen, hold, last_words, pane.
 
     `held`: the hold on it that is on in spite of the kill (put on too late), or None. Waits for the owner's helper
     `DEADLINE` at most to read the end of its log, and `panes.DEADLINE` for what its pane shows.
     """
-    output, pane = await asyncio.gather(_output(agent, owners), panes.last_screen(agent))
+    output, pane = await asyncio.gather(_output(agent, helpers), panes.last_screen(agent))
     tool = None if not agent.tool else {"name": _words(agent.tool), "left_seconds": _seconds(agent.tool_left)}
     progress = None
     if agent.progress is not None:
@@ -101,12 +104,12 @@ def _beat_file(agent: Agent) -> str | None:
     return "read" if agent.unread is None else f"could not be read for {_seconds(agent.unread)} s"
 
 
-async def _output(agent: Agent, owners: HelperPool) -> object:
+async def _output(agent: Agent, helpers: HelperPool) -> object:
     """The last lines of its log, as far as one was told of: where else its output goes is its starter's affair."""
     if agent.reg.log is None:
         return "not known: no log was registered (--log)"
     try:
-        lines = await owners.call(owner_of(agent), "last_lines", {"path": agent.reg.log}, DEADLINE)
+        lines = await helpers.call(owner_of(agent), "last_lines", {"path": agent.reg.log}, DEADLINE)
     except OwnerCallFailed as error:
         return f"not known: {_words(str(error))}"
     if not isinstance(lines, list):

@@ -196,7 +196,7 @@ class TreeTermination:
 
     async def _look(self) -> None:
         """Scan, and take in whoever is new."""
-        lived, before = bool(self._roll.alive()), self._enclosure.who()
+        lived, before = bool(self._roll.alive()), self._enclosure.pids()
         trees = await self._scanner.trees()
         new = [self._roll.admit(seen) for seen in trees.get(self._plan.agent_id, ())]
         self._roll.check()

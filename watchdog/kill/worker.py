@@ -11,7 +11,6 @@ import asyncio
 import os
 import resource
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,10 +18,12 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter, lane
+from watchdog.config.settings import Settings
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, KillStep, Polite, Reason, Step
 from watchdog.core.process import TreeMember
 from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
+from watchdog.helpers.users import Users
 from watchdog.kill.ask import StopRequest, grace_after
 from watchdog.kill.claim import STARTED_US, BeatArrived, Claim, Claimed, Withdrawn, started_us
 from watchdog.kill.close import NOT_ENDED, Close, NotOurs, survivors_outcome
@@ -60,39 +61,41 @@ class KillWorker:
 
     def __init__(
         self,
-        *,
+        settings: Settings,
         store: AsyncStore,
         clock: Clock,
         stages: KillStages,
-        chronicle: EventRecorder,
-        observe: bool,
-        parallel: int,
-        user_of: Callable[[int], int] = lambda uid: uid,  # whose share an agent's kill counts for
+        recorder: EventRecorder,
+        users: Users,
     ) -> None:
+        """`users` says whose share an agent's kill counts for."""
         self._store = store
         self._clock = clock
         self._stages = stages
-        self._chronicle = chronicle
-        self.observe = observe
-        self._user_of = user_of
-        self.allow(parallel)
+        self._recorder = recorder
+        self.observe = settings.observe
+        self._users = users
+        self.set_parallelism(settings.kill.parallel)
         self._runs: dict[str, _OrderRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def allow(self, parallel: int) -> None:
+    def set_parallelism(self, parallel: int) -> None:
         """So many kills at once, or fewer: each holds a descriptor for every process of its tree.
 
         One user has three quarters of them at most; what root or an admin orders begins at once. Slots that this
         replaces are used up by who waits for them.
         """
+        self._parallel = parallel
         most = max(1, min(parallel, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self.slots = Turns(most, most - most // 4)
 
-    def adopt(self, *, observe: bool) -> None:
-        """Only observe from now on, or not any more. An attempt that has begun is finished; no other one begins."""
-        self.observe = observe
+    def apply(self, settings: Settings) -> None:
+        """Go by these from now on. Where we only observe, what has begun is finished, and no other attempt begins."""
+        self.observe = settings.observe
+        if settings.kill.parallel != self._parallel:
+            self.set_parallelism(settings.kill.parallel)
         for run in self._runs.values():
-            run.opened.observe(OBSERVES if observe and run.opened.order.reason not in DEAD else None)
+            run.opened.observe(OBSERVES if self.observe and run.opened.order.reason not in DEAD else None)
 
     async def scan(self) -> None:
         """Look at every tree again, for somebody who asks what would be killed; without /proc the last look stands."""
@@ -122,7 +125,7 @@ class KillWorker:
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             if reason in DEAD and agent.first(event):  # a fact and no act: the line of it waits for no disk
                 with logger.caused_by(agent.reg.owner_uid):
-                    self._chronicle.logger_of(agent).event(event, reason=reason, by=by, why=why)
+                    self._recorder.logger_of(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
             opened = await self._store.write(
                 self._store.store.open_request,
@@ -145,7 +148,7 @@ class KillWorker:
                 self._stages.termination.remember(agent)
             self._begin(OpenOrder(order))
         if reason not in DEAD:
-            self._chronicle.logger_of(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
+            self._recorder.logger_of(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
 
     async def _merge(self, run: "_OrderRun", reason: Reason, options: KillOptions, by: str, why: str) -> None:
@@ -179,17 +182,15 @@ class KillWorker:
             former=row.claimed_by,
         )
         self._begin(OpenOrder(order, progress, OutcomeWaiters(progress.outcome if dead else None)))
-        self._chronicle.logger_of(agent).event(
-            "kill.resumed", request_id=order.request_id, step=row.step or "requested"
-        )
+        self._recorder.logger_of(agent).event("kill.resumed", request_id=order.request_id, step=row.step or "requested")
 
-    def veto(self, agent: Agent, why: str) -> None:
+    def cancel_automatic(self, agent: Agent, why: str) -> None:
         """Call off the daemon's order to end it, if nobody was signalled yet: its silence may be our fault, or none."""
         run = self._runs.get(agent.request_id or "")
         if run is not None and run.opened.order.reason in AUTOMATIC and run.opened.progress.step in ASKING:
             run.opened.cancel(why)
 
-    def let_go(self, row: RequestRow, agent: Agent) -> None:
+    def resume_stopped(self, row: RequestRow, agent: Agent) -> None:
         """Have whom an earlier daemon stopped or froze go on: in observe mode the order waits."""
         self._stages.claim.resume_stopped(agent, KillStep.of(row.step), map(member_of, row.members))
 
@@ -226,7 +227,7 @@ class KillWorker:
         order = opened.order
         agent = order.agent
         agent.request_id = order.request_id
-        events = OrderEvents(order, self._chronicle)
+        events = OrderEvents(order, self._recorder)
         self._runs[order.request_id] = run = _OrderRun(opened, self._stages, self._store, events, Lane(lane().user))
         with logger.caused_by(agent.reg.owner_uid if order.reason in DEAD else logger.cause()):  # it ended by itself
             task = asyncio.create_task(self._run(run), name=f"kill {agent.agent_id}")
@@ -246,10 +247,10 @@ class KillWorker:
             except RegistryUnavailable as error:
                 pause = BACK_OFF[0]  # however long it was away: the order is gone on with when it is back
                 if run.events.first("waiting"):
-                    self._chronicle.logger_of(agent).event("kill.waiting", request_id=request_id, why=str(error))
+                    self._recorder.logger_of(agent).event("kill.waiting", request_id=request_id, why=str(error))
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
                 if run.events.first(repr(error)):
-                    self._chronicle.logger_of(agent).event("kill.failed", exc_info=error, request_id=request_id)
+                    self._recorder.logger_of(agent).event("kill.failed", exc_info=error, request_id=request_id)
             await until_gone(() if opened.observed else opened.progress.result.alive, opened.again, pause)
         self._runs.pop(request_id, None)
         if opened.order.reason is Reason.ORPHANED:
@@ -274,7 +275,7 @@ class KillWorker:
             asked = await stages.ask.ask(opened, run)
             opened.go_on(grace_after(asked, opened.order))
             opened.refuse(asked.refused)
-            async with self.slots.turn(None if run.urgent else self._user_of(agent.reg.owner_uid)):
+            async with self.slots.turn(None if run.urgent else self._users.user_of(agent.reg.owner_uid)):
                 if opened.observed and opened.under_way:
                     return None
                 match await (stages.claim.claim_orphans if orphans else stages.claim.claim)(opened):
@@ -443,11 +444,11 @@ class _OrderRun:
 class OrderEvents:
     """What is told of one order, each thing once: attempts repeat them."""
 
-    def __init__(self, order: KillOrder, chronicle: EventRecorder) -> None:
+    def __init__(self, order: KillOrder, recorder: EventRecorder) -> None:
         self._agent = order.agent
         self._request_id = order.request_id
-        self._chronicle = chronicle
-        self._log = chronicle.logger_of(order.agent).bind(request_id=order.request_id)
+        self._recorder = recorder
+        self._log = recorder.logger_of(order.agent).bind(request_id=order.request_id)
         self._left = 0  # rows of history on what could not be ended
         # It was told before its row got that status.
         self._said = {"unkillable"} if order.resumed and order.agent.status is Status.UNKILLABLE else set[str]()
@@ -465,7 +466,7 @@ class OrderEvents:
         why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
         facts = {"request_id": self._request_id, "pids": pids[:64]}
         if self.first(f"{name} {pids}"):
-            self._chronicle.tell("kill.signal_sent", self._agent, why, f"daemon {os.getpid()}", facts)
+            self._recorder.tell("kill.signal_sent", self._agent, why, f"daemon {os.getpid()}", facts)
 
     def refused(self, pid: int, why: str) -> None:
         """The guard, or the kernel, let no signal out to this one."""

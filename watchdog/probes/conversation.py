@@ -16,14 +16,14 @@ DEADLINE = 1.0  # seconds that the end of an agent may wait for it
 _PROGRAMS = frozenset({*RESUME, "antigravity"})
 
 
-async def find_conversation(agent: Agent, owners: HelperPool) -> Conversation | None:
+async def find_conversation(agent: Agent, helpers: HelperPool) -> Conversation | None:
     """The conversation of a living or dead agent, as far as it is known now."""
     main = agent.identity
     if main is not None and _may_have(agent) and presence(main, agent.pidfd) is not Presence.ABSENT:
         others = [m.identity for m in agent.members if m.uid == agent.reg.owner_uid and m.identity.pid != main.pid]
         processes = [[one.pid, one.start_ticks] for one in (main, *others)]
         try:
-            told = await owners.call(owner_of(agent), "conversation", {"processes": processes}, DEADLINE)
+            told = await helpers.call(owner_of(agent), "conversation", {"processes": processes}, DEADLINE)
         except OwnerCallFailed:
             told = None
         if (found := conversation_of(told)) is not None:

@@ -29,8 +29,8 @@ class ExitReport:
 class ExitReports:
     """Asks for one agent's report."""
 
-    def __init__(self, owners: HelperPool) -> None:
-        self._owners = owners
+    def __init__(self, helpers: HelperPool) -> None:
+        self._helpers = helpers
 
     async def learn(self, agent: Agent) -> bool:
         """Whether it tells how the agent ended, which is then noted; else why that is not known."""
@@ -41,7 +41,7 @@ class ExitReports:
         by_root = os.geteuid() == 0 and agent.reg.dropped  # its `run` is root's; no path of a user is opened as root
         for uid in dict.fromkeys([agent.reg.owner_uid, *([0] if by_root else [])]):
             try:
-                end = end_of(await self._owners.call(uid, "end_report", {"path": path}, DEADLINE))
+                end = end_of(await self._helpers.call(uid, "end_report", {"path": path}, DEADLINE))
             except (OwnerCallFailed, BadRequest) as error:
                 if getattr(error, "reason", "") not in ("ENOENT", "EACCES"):
                     agent.exit_told = f"the report that its `run` left cannot be read: {error}"[:500]

@@ -29,9 +29,9 @@ KEYS = ("terminal", "server", "pane")  # that every pane has
 class Panes:
     """Asks, and writes down what was found."""
 
-    def __init__(self, store: AsyncStore, owners: HelperPool) -> None:
+    def __init__(self, store: AsyncStore, helpers: HelperPool) -> None:
         self._store = store
-        self._owners = owners
+        self._helpers = helpers
         self._asking = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -51,7 +51,7 @@ class Panes:
             with suppress(
                 OwnerCallFailed, KeyError, TypeError, ValueError
             ):  # the helper is that user's process, and may say anything
-                self._keep(agent, await self._owners.call(owner_of(agent), "pane_find", args, FINDING))
+                self._keep(agent, await self._helpers.call(owner_of(agent), "pane_find", args, FINDING))
 
     async def last_screen(self, agent: Agent) -> dict[str, object] | None:
         """What its pane shows now, or why that is not known; None: it has no terminal. Within `DEADLINE`."""
@@ -60,7 +60,7 @@ class Panes:
             return None
         args = {"pid": main.pid, "start_ticks": main.start_ticks, "pane": agent.reg.its_pane or {}}
         try:
-            answer = await self._owners.call(owner_of(agent), "pane_screen", args, DEADLINE)
+            answer = await self._helpers.call(owner_of(agent), "pane_screen", args, DEADLINE)
             self._keep(agent, answer["pane"])
             lines = [str(line)[:LINE] for line in answer["lines"]][-LINES:]
         except OwnerCallFailed as error:

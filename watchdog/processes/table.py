@@ -151,22 +151,8 @@ def scan(
             _read_rows(young, proc_fd, rows, unreadable, before)
         over = [row for row in again if row.uid in uids and _has_ended(rows.get(row.stat.pid))]
         _keep_marks(again, rows, unreadable)
-        wanted: dict[int, tuple[bool, bool]] = {}  # whether its marks, whether its cgroup in any case
-        for pid, row in rows.items():
-            marks = row.uid in uids and not row.stat.kernel_thread
-            parent = rows.get(row.stat.parent_pid)
-            cgroup = pid in cgroups_of or (parent is not None and parent.stat.name in SERVICE_MANAGERS)
-            if marks or cgroup:
-                wanted[pid] = marks, cgroup
-        detailed = bounds.each(wanted, lambda pid: _with_details(rows[pid], proc_fd, *wanted[pid], before.get(pid)))
-        for pid, found in detailed.items():
-            if isinstance(found, OSError):
-                unreadable.add(pid)
-            else:
-                rows[pid], complete = found
-                if not complete:
-                    unreadable.add(pid)
-        doubtful = [*over, *(rows[pid] for pid, (marks, _) in wanted.items() if marks)]
+        marked = _read_details(proc_fd, rows, unreadable, before, uids, cgroups_of)
+        doubtful = [*over, *(rows[pid] for pid in marked)]
         lost = any(_lost(row, rows, unreadable, began - FRESH) for row in doubtful)
         # Asked last: a pid that was reused since its line was read then stands for the process that is gone.
         for path in sorted(own_cgroups):
@@ -180,6 +166,33 @@ def scan(
     bounds.readable = frozenset(pid for pid, row in rows.items() if row.stat.state != UNREAD)
     scanner = os.getpid() if scanner_pid is None else scanner_pid
     return ProcessTable(host, identities.boot_id(), scanner, rows, whole, lost, frozenset(unreadable))
+
+
+def _read_details(
+    proc_fd: int,
+    rows: dict[int, Row],
+    unreadable: set[int],
+    before: Mapping[int, Row],
+    uids: frozenset[int],
+    cgroups_of: frozenset[int],
+) -> list[int]:
+    """Add marks and cgroups to the rows that need them; the pids of those whose marks were wanted."""
+    wanted: dict[int, tuple[bool, bool]] = {}  # whether its marks, whether its cgroup in any case
+    for pid, row in rows.items():
+        marks = row.uid in uids and not row.stat.kernel_thread
+        parent = rows.get(row.stat.parent_pid)
+        cgroup = pid in cgroups_of or (parent is not None and parent.stat.name in SERVICE_MANAGERS)
+        if marks or cgroup:
+            wanted[pid] = marks, cgroup
+    detailed = bounds.each(wanted, lambda pid: _with_details(rows[pid], proc_fd, *wanted[pid], before.get(pid)))
+    for pid, found in detailed.items():
+        if isinstance(found, OSError):
+            unreadable.add(pid)
+        else:
+            rows[pid], complete = found
+            if not complete:
+                unreadable.add(pid)
+    return [pid for pid, (marks, _) in wanted.items() if marks]
 
 
 @bounded

@@ -9,11 +9,12 @@ living agent's tree and what a service manager runs in a unit of its own is no o
 Only looked for here; the kill worker ends them, by an order like any other.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.core.agent import ENDED, Policy, Registration
+from watchdog.config.settings import Settings
+from watchdog.core.agent import ENDED, Policy
 from watchdog.core.kill import Step
 from watchdog.core.process import Identity, Presence, TreeMember
 from watchdog.kill.order import member_of
@@ -59,10 +60,10 @@ class Orphans:
 
     def __init__(
         self,
+        settings: Settings,
         fleet: Fleet,
         store: AsyncStore,
         scanner: ProcessScanner,
-        policy_for: Callable[[Registration], Policy],
         *,
         host: str,
         boot_id: str,
@@ -70,9 +71,13 @@ class Orphans:
         self._fleet = fleet
         self._store = store
         self._scanner = scanner
-        self._policy_for = policy_for
+        self._settings = settings
         self._host = host
         self._boot_id = boot_id
+
+    def apply(self, settings: Settings) -> None:
+        """Go by these from now on."""
+        self._settings = settings
 
     async def find(self) -> OrphanScan:
         """Who lives now. Raises OSError when /proc cannot be read, RegistryUnavailable."""
@@ -123,7 +128,7 @@ class Orphans:
     def _ghost(self, row: AgentRow, members: tuple[TreeMember, ...]) -> Agent | str:
         """The ended agent, fit to look for its orphans; or why they are left alone."""
         reg = row.registration
-        policy = self._policy_for(reg)
+        policy = self._settings.policy_for(reg)
         if row.status not in ENDED:
             return "its agent's row is not closed"  # one that cannot be judged, or another daemon's
         if (reg.host, reg.boot_id) != (self._host, self._boot_id):

@@ -20,8 +20,8 @@ _EVENTS = {
 class Announcer:
     """Tells the log and the history."""
 
-    def __init__(self, chronicle: EventRecorder) -> None:
-        self._chronicle = chronicle
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
 
     def judged(self, agent: Agent, judgement: Judgement) -> None:
         """Before the verdict is remembered: one line per change of it, and what is over with the former one.
@@ -34,10 +34,10 @@ class Announcer:
         if agent.expires_soon and not agent.expiry_told:
             agent.expiry_told = True
             left = span(agent.ttl_left) if agent.ttl_left else "nothing"
-            self._chronicle.tell("agent.expires_soon", agent, f"{left} of its time to live is left; then it is killed")
+            self._recorder.tell("agent.expires_soon", agent, f"{left} of its time to live is left; then it is killed")
         if agent.asked_too_much and not agent.cap_told:
             agent.cap_told = True
-            self._chronicle.tell("agent.wait_capped", agent, agent.asked_too_much)
+            self._recorder.tell("agent.wait_capped", agent, agent.asked_too_much)
         spoke = agent.beats != agent.beats_judged
         if agent.recovering and (spoke or judgement.verdict is not Verdict.HEALTHY):
             agent.recovering = False
@@ -62,24 +62,24 @@ class Announcer:
         """It has waited for a human for too long: told once for each such wait, also over a restart of ours."""
         if not agent.needed_human:
             agent.needed_human = True
-            self._chronicle.tell("agent.needs_human", agent, text)
+            self._recorder.tell("agent.needs_human", agent, text)
 
     def answered(self, agent: Agent, text: str) -> None:
         """It waits for no human any more, which is told when it was told that it did."""
         if agent.needed_human:
             agent.needed_human = False
-            self._chronicle.tell("agent.human_answered", agent, f"it no longer waits for a person: {text}")
+            self._recorder.tell("agent.human_answered", agent, f"it no longer waits for a person: {text}")
 
     def untouchable(self, agent: Agent) -> None:
         """Its process is not its owner's, or not only (`ownership`): told once while this daemon runs."""
         if agent.untouchable is not None and not agent.untouchable_told:
             agent.untouchable_told = True
             why = f"{agent.untouchable}: its places, terminal and hooks are left alone meanwhile"
-            self._chronicle.tell("agent.untouchable", agent, why)
+            self._recorder.tell("agent.untouchable", agent, why)
 
     def once(self, agent: Agent, key: str, event: str, text: str, kind: str = "") -> bool:
         """Tell it unless `key` was told of the present condition (`kind`: see `Agent.first`). Whether it was told."""
         if not agent.first(key, kind):
             return False
-        self._chronicle.tell(event, agent, text)
+        self._recorder.tell(event, agent, text)
         return True

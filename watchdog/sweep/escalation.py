@@ -24,19 +24,19 @@ WELL = frozenset({Verdict.HEALTHY, Verdict.WAITING})
 class Escalation:
     """Takes steps; which, and when, `core.decision` says. Nudges run beside the sweep."""
 
-    def __init__(self, store: AsyncStore, owners: HelperPool, chronicle: EventRecorder) -> None:
+    def __init__(self, store: AsyncStore, helpers: HelperPool, recorder: EventRecorder) -> None:
         self._store = store
-        self._owners = owners
-        self._chronicle = chronicle
+        self._helpers = helpers
+        self._recorder = recorder
         self._nudges: set[asyncio.Task[None]] = set()
 
-    async def climb(self, agent: Agent, step: Step, why: str) -> None:
+    async def take_step(self, agent: Agent, step: Step, why: str) -> None:
         """Take that step. Raises RegistryUnavailable; then nothing was done."""
         judged = agent.renewed_judged
         await self._store.write(self._store.store.set_rung, agent.agent_id, step)
         agent.climbed(step)
         if step is Step.WARN:
-            self._chronicle.tell("agent.told", agent, why)
+            self._recorder.tell("agent.told", agent, why)
         elif agent.renewed == judged:  # else it has spoken meanwhile
             nudge = asyncio.create_task(self._nudge(agent, why), name=f"nudge {agent.agent_id}")
             self._nudges.add(nudge)
@@ -45,7 +45,7 @@ class Escalation:
     def look(self, agent: Agent, judgement: Judgement) -> None:
         """It may have obeyed: it spoke since, and is well. Well alone is who we could not hear for a while."""
         if agent.rung is not None and judgement.verdict in WELL and agent.renewed != agent.rung_renewed:
-            self._chronicle.tell("agent.obeyed", agent, f"after {agent.rung}: {judgement.line}")
+            self._recorder.tell("agent.obeyed", agent, f"after {agent.rung}: {judgement.line}")
             agent.climbed(None)
             agent.changed = True
 
@@ -60,7 +60,7 @@ class Escalation:
             how = await self._done(agent, why)
         except OwnerCallFailed as error:
             how = f"could not be nudged: {error}"
-        self._chronicle.tell("agent.nudged", agent, f"{why}; {how}")
+        self._recorder.tell("agent.nudged", agent, f"{why}; {how}")
 
     async def _done(self, agent: Agent, why: str) -> str:
         policy, reg, main = agent.policy, agent.reg, agent.identity
@@ -73,7 +73,7 @@ class Escalation:
                 "why": why,
                 "text": policy.nudge_text,
             }
-            done = await self._owners.run_notice(
+            done = await self._helpers.run_notice(
                 policy.nudge_command, "agent.nudged", json.dumps(facts), COMMAND_SECONDS, uid=owner_of(agent)
             )
             return f"its nudge command: {done.outcome}{': ' if done.message else ''}{done.message[:200]}"
@@ -84,4 +84,4 @@ class Escalation:
         if agent.state is State.WAITING:
             return "could not be nudged: it waits for a person's answer, and would take the line for it"
         keys = (policy.nudge_text, "Enter")
-        return await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)
+        return await self._helpers.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from watchdog.agents.fleet import Fleet
+from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock, Instant
 from watchdog.core.agent import Status
 from watchdog.core.decision import Veto
@@ -65,6 +65,11 @@ class SweepStats:
         if (words := repr(error)) != self._failing:
             self._failing = words
             self._log.event("sweep.failed", exc_info=error)
+
+    def failed_at(self, agent: Agent, error: Exception) -> None:
+        """One agent could not be judged: said once for it."""
+        if agent.first("sweep.failed"):
+            self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
 
     def scanned(self, error: OSError | None) -> None:
         """Whether /proc could be read."""

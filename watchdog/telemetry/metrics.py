@@ -4,8 +4,9 @@
 """
 
 import importlib.metadata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -110,24 +111,55 @@ FIGURES: dict[str, MetricSpec] = {
 }
 
 
+class Counts(Protocol):
+    """What is there now, in figures."""
+
+    def verdicts(self) -> Mapping[str, int]:
+        """Living agents by verdict (`none`: not looked at yet)."""
+
+    def hold_counts(self) -> Mapping[str, int]:
+        """Holds that are on, by kind."""
+
+    def mass_stalled(self) -> Iterable[str]:
+        """The uids whose agents fell silent together."""
+
+    def needs_person(self) -> int:
+        """Agents that wait for a person."""
+
+    def log_health(self) -> LogHealth:
+        """How the log is."""
+
+    def history_lost(self) -> int:
+        """Events that only the log has."""
+
+
+class NoCounts:
+    """Nothing is there yet."""
+
+    def verdicts(self) -> Mapping[str, int]:
+        return {}
+
+    def hold_counts(self) -> Mapping[str, int]:
+        return {}
+
+    def mass_stalled(self) -> Iterable[str]:
+        return ()
+
+    def needs_person(self) -> int:
+        return 0
+
+    def log_health(self) -> LogHealth:
+        return LogHealth("", 0, None)
+
+    def history_lost(self) -> int:
+        return 0
+
+
 class Metrics:
     """All figures."""
 
-    def __init__(
-        self,
-        verdicts: Callable[[], Mapping[str, int]],
-        holds: Callable[[], Mapping[str, int]],
-        *,
-        log: Callable[[], LogHealth] = lambda: LogHealth("", 0, None),
-        history_lost: Callable[[], int] = lambda: 0,
-        mass_stalled: Callable[[], Iterable[str]] = list,
-        needs_person: Callable[[], int] = lambda: 0,
-        hooks: Iterable[str] = (),
-    ) -> None:
-        """How many living agents by verdict (`none`: not looked at yet) and holds by kind; asked at each scrape.
-
-        `mass_stalled` gives the uids whose agents fell silent together.
-        """
+    def __init__(self, hooks: Iterable[str] = ()) -> None:
+        """`hooks`: see `expect`."""
         self.registry = CollectorRegistry()
         self.kills = self._counter("kills_total")
         self.vetoes = self._counter("vetoes_total")
@@ -152,7 +184,12 @@ class Metrics:
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=self.registry,
         )
-        self.registry.register(_Now(verdicts, holds, log, history_lost, mass_stalled, needs_person))
+        self._now = _Now()
+        self.registry.register(self._now)
+
+    def count(self, counts: Counts) -> None:
+        """Who is asked at each scrape."""
+        self._now.counts = counts
 
     def expect(self, hooks: Iterable[str]) -> None:
         """Hooks that may fail: a figure that is not there yet cannot be seen to rise."""
@@ -175,37 +212,24 @@ class Metrics:
 class _Now(Collector):
     """What is counted at the moment of the scrape."""
 
-    def __init__(
-        self,
-        verdicts: Callable[[], Mapping[str, int]],
-        holds: Callable[[], Mapping[str, int]],
-        log: Callable[[], LogHealth],
-        history_lost: Callable[[], int],
-        mass_stalled: Callable[[], Iterable[str]],
-        needs_person: Callable[[], int],
-    ) -> None:
-        self._needs_person = needs_person
-        self._mass_stalled = mass_stalled
-        self._verdicts = verdicts
-        self._holds = holds
-        self._log = log
-        self._history_lost = history_lost
+    def __init__(self) -> None:
+        self.counts: Counts = NoCounts()
 
     def collect(self) -> Iterator[Metric]:
-        tally = self._verdicts()
+        tally = self.counts.verdicts()
         yield _gauges("agents", {str(verdict): tally.get(str(verdict), 0) for verdict in [*Verdict, "none"]})
-        waits = self._needs_person()
+        waits = self.counts.needs_person()
         yield GaugeMetricFamily(PREFIX + "needs_person", FIGURES["needs_person"].text, value=waits)
-        yield _gauges("holds", self._holds())
-        yield _gauges("mass_stall", {"all": 0} | dict.fromkeys(self._mass_stalled(), 1))
-        health = self._log()
+        yield _gauges("holds", self.counts.hold_counts())
+        yield _gauges("mass_stall", {"all": 0} | dict.fromkeys(self.counts.mass_stalled(), 1))
+        health = self.counts.log_health()
         up = GaugeMetricFamily(PREFIX + "log_up", FIGURES["log_up"].text, value=int(health.error is None))
         yield up
         stuck = len(threads.overdue())
         yield GaugeMetricFamily(PREFIX + "stuck_calls", FIGURES["stuck_calls"].text, value=stuck)
         for name, count in (
             ("log_lost_lines_total", health.lost),
-            ("history_lost_events_total", self._history_lost()),
+            ("history_lost_events_total", self.counts.history_lost()),
         ):
             yield CounterMetricFamily(PREFIX + name, FIGURES[name].text, value=count)
 

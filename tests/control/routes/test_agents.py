@@ -32,7 +32,7 @@ def test_an_agent_without_a_pid_is_starting_and_gets_its_environment(office: Off
         "NOTIFY_SOCKET": f"{office.directory}/notify/{agent_id}",
         "AGENT_WATCHDOG_SOCKET": office.socket_path,
     }
-    store = office.desk.store.store
+    store = office.context.store.store
     row, task = store.agent(agent_id), store.task("T-1")
     assert row is not None and row.status is Status.STARTING and row.registration.owner_uid == ME
     assert task is not None and task.assigned_agent == agent_id
@@ -76,7 +76,7 @@ def test_every_fault_is_named_with_its_key_at_once(office: Office) -> None:
     for key in ("name:", "pid:", "tags.0:", "ttl_seconds:", "worktree:", "temp_dir:", "beat_file:", "task:"):
         assert any(line.startswith(key) for line in answer["message"].splitlines()), key
     assert "\x1b" not in answer["message"]
-    assert len(office.desk.fleet) == 0
+    assert len(office.context.fleet) == 0
 
 
 @pytest.mark.parametrize("name", ["all", "stalled", "orphans", "42", "a b", "", "x" * 65, "tag:x", "ä", "--force"])
@@ -114,7 +114,7 @@ def test_the_same_registration_again_is_no_second_agent(office: Office) -> None:
     body = {"name": "alpha", "agent_id": agent_id, "pid": pid}
     assert office.ask("POST", "/v1/agents", body)[0] == 201
     assert office.ask("POST", "/v1/agents", body)[0] == 200
-    assert len(office.desk.fleet) == 1
+    assert len(office.context.fleet) == 1
     assert office.ask("POST", "/v1/agents", {**body, "pid": office.process()})[0] == 409
     assert office.ask("POST", "/v1/agents", {**body, "name": "beta"})[0] == 409
     office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
@@ -128,10 +128,10 @@ def test_a_beat_may_say_what_an_agent_is_that_nobody_gave_a_type(office: Office)
     for name, given, kept in (("alpha", "", "claude"), ("beta", "mine", "mine")):
         agent_id = office.ask("POST", "/v1/agents", {"name": name, "type": given})[1]["agent_id"]
         assert office.ask("POST", f"/v1/agents/{agent_id}/beat", {"type": "claude"})[0] == 204
-        agent = office.desk.fleet.get(agent_id)
+        agent = office.context.fleet.get(agent_id)
         assert agent is not None
         assert (agent.reg.agent_type, agent.policy.after.total_seconds()) == (kept, 900 if kept == "claude" else 120)
-        row = office.desk.store.store.agent(agent_id)
+        row = office.context.store.store.agent(agent_id)
         assert row is not None
         assert row.registration.agent_type == kept
 
@@ -143,7 +143,7 @@ def test_log_and_transcript_are_kept_and_a_beat_may_move_the_transcript(office: 
     assert office.ask("POST", f"/v1/agents/{agent_id}/beat", {"transcript": "/t/2.jsonl"})[0] == 204
     shown = office.ask("GET", f"/v1/agents/{agent_id}")[1]["agent"]
     assert (shown["log"], shown["transcript"]) == ("/var/log/x.log", "/t/2.jsonl")
-    row = office.desk.store.store.agent(agent_id)
+    row = office.context.store.store.agent(agent_id)
     assert row is not None and row.registration.transcript == "/t/2.jsonl"
     assert office.ask("POST", "/v1/agents", {"name": "beta", "transcript": "t.jsonl"})[0] == 400
 
@@ -166,7 +166,7 @@ def test_processes_that_are_never_agents_are_refused(office: Office) -> None:
     for pid, expected in cases.items():
         status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "pid": pid})
         assert (status, answer["message"].startswith("pid: ")) == (expected, True), (pid, answer)
-    assert len(office.desk.fleet) == 1
+    assert len(office.context.fleet) == 1
 
 
 def test_the_run_of_an_agent_is_no_agent(office: Office) -> None:
@@ -177,7 +177,7 @@ def test_the_run_of_an_agent_is_no_agent(office: Office) -> None:
     office.processes.append(wrapper)
 
     def known() -> bool:
-        return any(agent.identity is not None for agent in office.desk.fleet)
+        return any(agent.identity is not None for agent in office.context.fleet)
 
     wait_for(known, "it is registered with its pid")
     status, answer = office.ask("POST", "/v1/agents", {"name": "outer", "pid": wrapper.pid})
@@ -270,7 +270,7 @@ body = b'{"name": "alpha", "source": "run"}'
 s.sendall(b"POST /v1/agents HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
 """
 
-    held = office.desk.registrar.turn(ME)
+    held = office.context.registrar.turn(ME)
 
     def hold() -> Awaitable[Any]:
         return held.__aenter__()
@@ -349,7 +349,7 @@ def test_a_process_in_a_setuid_program_is_nobodys_to_register(office: Office) ->
             assert f"real uid {ALICE}, effective 0, saved 0, file system 0" in answer["message"]
         process.do("os.setresuid(0, 0, 0)")
         assert office.ask_as(ALICE, "POST", "/v1/agents", {"name": "whole", "pid": process.pid})[0] == 403
-    assert len(office.desk.fleet) == 0
+    assert len(office.context.fleet) == 0
 
 
 @pytest.mark.skipif(not ROOT, reason="needs root: acting as another uid")
@@ -363,7 +363,7 @@ def test_a_pid_that_is_told_later_makes_an_owner_of_roots_agents_alone(office: O
     assert office.ask("PATCH", f"/v1/agents/{roots}", {"pid": office.process(BOB)})[0] == 200
     assert office.ask_as(ALICE, "PATCH", f"/v1/agents/{alices}", {"pid": office.process(ALICE)})[0] == 200
     for name, owner in (("roots", BOB), ("alices", ALICE)):
-        row = office.desk.store.store.agents_by_name(name)[0]
+        row = office.context.store.store.agents_by_name(name)[0]
         assert office.agent(name).reg.owner_uid == row.registration.owner_uid == owner
         assert not row.registration.dropped
 
@@ -386,7 +386,7 @@ def test_an_agent_that_drops_from_root_is_the_users_for_good(office: Office) -> 
         process.do(f"os.setresuid({BOB}, {BOB}, {BOB})")
         assert office.ask_as(BOB, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 403
         assert office.agent("alpha").reg == reg
-        row = office.desk.store.store.agent(alpha)
+        row = office.context.store.store.agent(alpha)
         assert row is not None and (row.registration.owner_uid, row.registration.dropped) == (ALICE, True)
 
 
@@ -408,7 +408,7 @@ def in_the_same_moment(office: Office, uid: int, first: Callable[[], int], secon
     That takes until the second one writes, too, or waits for its turn.
     """
     begun: list[object] = []
-    written, former, turns = asyncio.Event(), office.desk.store.write, office.desk.registrar._turns
+    written, former, turns = asyncio.Event(), office.context.store.write, office.context.registrar._turns
 
     def waits() -> bool:
         turn = turns.get(uid)
@@ -419,7 +419,7 @@ def in_the_same_moment(office: Office, uid: int, first: Callable[[], int], secon
         await written.wait()
         return await former(*words)
 
-    office.desk.store.write = write  # type: ignore[method-assign,assignment]
+    office.context.store.write = write  # type: ignore[method-assign,assignment]
     with ThreadPoolExecutor() as pool:
         answers = [pool.submit(first)]
         wait_for(lambda: begun, "the first one is being written")
@@ -440,8 +440,8 @@ def test_a_process_that_two_tell_of_in_one_moment_is_one_agents(office: Office, 
     first, second = asks if known_first else reversed(asks)
 
     assert in_the_same_moment(office, ME, first, second) == [200 if known_first else 201, 409]
-    assert [agent.identity.pid for agent in office.desk.fleet if agent.identity] == [pid]
-    rows = [row for name in ("alpha", "by-its-hook") for row in office.desk.store.store.agents_by_name(name)]
+    assert [agent.identity.pid for agent in office.context.fleet if agent.identity] == [pid]
+    rows = [row for name in ("alpha", "by-its-hook") for row in office.context.store.store.agents_by_name(name)]
     assert [row.identity.pid for row in rows if row.identity] == [pid]
 
 
@@ -457,7 +457,7 @@ def test_a_name_that_two_take_in_one_moment_is_one_agents(office: Office) -> Non
     )
 
     assert found == [201, 409]
-    assert len(list(office.desk.fleet.named("alpha", ALICE))) == 1
+    assert len(list(office.context.fleet.named("alpha", ALICE))) == 1
 
 
 @pytest.mark.skipif(not ROOT, reason="needs root: only root's daemon takes an agent from another one")
@@ -470,7 +470,7 @@ def test_an_order_of_roots_takes_an_agent_over_whatever_its_daemon_calls_it(
     us, process = read_identity(os.getpid(), HOST), read_identity(pid, HOST)
     assert us is not None and process is not None
     holder = Holder(DaemonProcess(ALICE, us.pid, us.start_ticks), "/nowhere/control.sock", "b" * 32, there)
-    office.desk.custodians._learnt[pid, process.start_ticks] = (holder, us, float("inf"))
+    office.context.discovery.custodians._learnt[pid, process.start_ticks] = (holder, us, float("inf"))
     status, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
     assert status == 200, answer
     assert [name for name, *_ in office.worker.asked] == [here.format(pid)]

@@ -64,16 +64,16 @@ def _again(run: RunRow) -> bool:
     return run.status == _RUNS and run.attempts > 1
 
 
-async def add(desk: ControlContext, listed: list[Json]) -> None:
+async def add(context: ControlContext, listed: list[Json]) -> None:
     """Put `cleanup_failed` beside each agent of a list that has ended, or is being cleaned up, and that may be shown.
 
     A list is shown from memory while the registry is away; then without.
     """
     asked = [one for one in listed if "why" in one and one["status"] in _CLEANED]
-    if not asked or desk.facts().get("registry_problem"):
+    if not asked or context.status.facts().get("registry_problem"):
         return
     try:
-        runs = await desk.store.read(desk.store.store.failed_runs, [str(one["agent_id"]) for one in asked])
+        runs = await context.store.read(context.store.store.failed_runs, [str(one["agent_id"]) for one in asked])
     except RegistryUnavailable:
         return
     found: dict[str, list[RunRow]] = {}

@@ -6,11 +6,9 @@ from watchdog.control.patience import goes_on, what_goes_on
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import KillOptions, Reason
-from watchdog.core.peer import Peer
 from watchdog.errors import PathRefused, WatchdogError
 from watchdog.registry.rows import AgentRow, RequestRow
 
-_DENIED_EVERY = 60.0  # seconds between two lines about the same uid and route
 _UNDONE = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
 # In the order in which the command lists them; every result has all of them.
 KEYS = (
@@ -164,7 +162,7 @@ def preview(agent: Agent, tree: str) -> Json:
     return result | {"success": False, "error": "preview", "message": message}
 
 
-def summary(targets: list[str], results: list[Json], dry_run: bool, desk: ControlContext) -> Json:
+def summary(targets: list[str], results: list[Json], dry_run: bool, context: ControlContext) -> Json:
     """The answer for several agents."""
     killed = [r for r in results if is_dead(r) and r.get("status") is not None and r["action"] != "none"]
     keys = ("agent_id", "name", "pid", "seconds_since_heartbeat", "killed_gracefully", "task_id")
@@ -177,20 +175,6 @@ def summary(targets: list[str], results: list[Json], dry_run: bool, desk: Contro
         else "kill",
         "agents_killed": len(killed),
         "killed_agents": [{key: r.get(key) for key in keys} for r in killed],
-        "timestamp": desk.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "timestamp": context.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         "results": results,
     }
-
-
-def denial(desk: ControlContext, peer: Peer, route: str, why: str) -> None:
-    """Report that a request was refused: counted always, one line per uid and route a minute."""
-    route = route.removeprefix("/v1")
-    key = (peer.uid, "/".join(route.split("/")[:2]))
-    desk.metrics.denied.labels(route=key[1]).inc()
-    now = desk.clock.mono()
-    if now - desk.denied.get(key, float("-inf")) < _DENIED_EVERY:
-        return
-    if len(desk.denied) > 1000:
-        desk.denied.clear()
-    desk.denied[key] = now
-    desk.event("control.denied", uid=peer.uid, pid=peer.pid, route=key[1], why=why)

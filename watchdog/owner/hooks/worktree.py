@@ -73,23 +73,10 @@ def _put_away(
         except FileNotFoundError:
             return hooks.nothing(f"{path} is not there")
         stack.callback(os.close, parent)
-        try:
-            directory = paths.step(parent, name)
-        except FileNotFoundError:
-            if not _put_back(parent, name, agent_id, path):
-                if _read_intent(parent, agent_id) is None and (gone := _gone(context, parent, path)) is not None:
-                    return gone
-                return _finish(parent, agent_id, path, settings)
-            directory = paths.step(parent, name)
-        stack.callback(os.close, directory)
-        paths.refuse_unless_plain(directory, parent, path)
-        if file_identity.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
-            raise PathRefused("protected", f"{path} is a home or holds one")
-        if (gone := _emptied(context, parent, name, directory, path)) is not None:
-            return gone
-        sites.refuse_stranger(directory, hooks.known_site(context, "worktree"), path)
-        if user := occupancy.neighbour(paths.real_path(directory), in_use):
-            return hooks.kept(f"kept {path}: in use: {user}")
+        opened = _open(context, stack, parent, name, path, settings, in_use)
+        if isinstance(opened, HookResult):
+            return opened
+        directory = opened
         git = Git(path, GIT_SECONDS)
         tree = worktrees.find(git, path)
         inside = worktrees.nested(git, tree)
@@ -137,6 +124,37 @@ def _put_away(
             return hooks.failed(f"kept {path}: {changed}", reason="changed")
         _write_intent(parent, agent_id, tree, compared=True)
         return _finish(parent, agent_id, path, settings)
+
+
+def _open(
+    context: HookContext,
+    stack: ExitStack,
+    parent: int,
+    name: str,
+    path: str,
+    settings: hooks.CleanupSettings,
+    in_use: Sequence[tuple[str, str]],
+) -> int | HookResult:
+    """The worktree's directory, a plain one that holds nobody's home; or what is said of one that stays."""
+    agent_id = context.agent_id
+    try:
+        directory = paths.step(parent, name)
+    except FileNotFoundError:
+        if not _put_back(parent, name, agent_id, path):
+            if _read_intent(parent, agent_id) is None and (gone := _gone(context, parent, path)) is not None:
+                return gone
+            return _finish(parent, agent_id, path, settings)
+        directory = paths.step(parent, name)
+    stack.callback(os.close, directory)
+    paths.refuse_unless_plain(directory, parent, path)
+    if file_identity.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
+        raise PathRefused("protected", f"{path} is a home or holds one")
+    if (gone := _emptied(context, parent, name, directory, path)) is not None:
+        return gone
+    sites.refuse_stranger(directory, hooks.known_site(context, "worktree"), path)
+    if user := occupancy.neighbour(paths.real_path(directory), in_use):
+        return hooks.kept(f"kept {path}: in use: {user}")
+    return directory
 
 
 def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
