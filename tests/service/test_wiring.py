@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,11 @@ def applying() -> set[str]:
     return found
 
 
-def test_each_part_with_settings_goes_by_those_of_a_reload(tmp_path: Path) -> None:
+def test_each_part_with_settings_goes_by_those_of_a_reload() -> None:
     """Who keeps the settings, or has `apply`, is in `Parts.configured`; afterwards nobody has the former ones."""
 
-    async def story() -> None:
-        async with own_daemon(tmp_path, url=f"sqlite:///{tmp_path}/registry.db") as parts:
+    async def story(place: Path) -> None:
+        async with own_daemon(place, url=f"sqlite:///{place}/registry.db") as parts:
             configured = {id(part) for part in parts.configured}
             former = parts.reload.settings
             for one in objects(parts):
@@ -81,7 +82,8 @@ def test_each_part_with_settings_goes_by_those_of_a_reload(tmp_path: Path) -> No
             for one in objects(parts):
                 assert all(v is not former for v in values(one).values()), f"{type(one)} goes by the former ones"
 
-    asyncio.run(story())
+    with tempfile.TemporaryDirectory(prefix="aww-", dir="/tmp") as name:  # a short path: sockets lie in it
+        asyncio.run(story(Path(name)))
 
 
 def test_a_part_is_made_by_few_others() -> None:
