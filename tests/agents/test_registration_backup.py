@@ -7,7 +7,7 @@ import pytest
 
 from tests.control.office import Recorder as Kept
 from tests.registry.samples import FULL, NOW
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.registration_backup import RegistrationBackup
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.control.office import Recorder as Kept
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.observed_activity import ActivityKind
@@ -36,14 +37,16 @@ class Looking:
         self.growth = OutputGrowth(self.fleet, self.inquiries, clock)
         self.files = HeartbeatFiles(self.fleet, self.inquiries, clock, Kept())
         reg = Registration("a" * 32, "alpha", ME, "host", "boot", stall_after=timedelta(minutes=2))
-        self.agent = Agent(reg, Policy(), Status.RUNNING, promised=True, silence=timedelta(minutes=1))
+        self.agent = Agent(reg, Policy(), Status.RUNNING)
+        self.agent.heartbeat.said.promise(True)
+        self.agent.heartbeat.silence.lasted = timedelta(minutes=1)
         self.fleet.add(self.agent)
 
     def seen(self) -> str | None:
         return self.agent.activity
 
     def unread(self) -> bool:
-        return self.agent.unread is not None
+        return self.agent.heartbeat.silence.hindrance.unread is not None
 
     async def look(self, kind: ActivityKind | str, by: Callable[[], None] | None = None) -> None:
         """Look, and wait for the answer."""
@@ -90,10 +93,10 @@ def test_growth_counts_from_one_look_to_the_next_of_one_silence(tmp_path: Path, 
         assert made.seen() == f"its {kind} grew"
 
         agent.sights.seen.clear()
-        agent.silence = timedelta()  # it spoke
+        agent.heartbeat.silence.lasted = timedelta()  # it spoke
         made.growth.look()
         path.write_text("3\n3\n3\n")
-        agent.silence = timedelta(minutes=1)
+        agent.heartbeat.silence.lasted = timedelta(minutes=1)
         await made.look(kind)
         assert made.seen() is None
 
@@ -148,15 +151,15 @@ def test_a_beat_that_could_not_be_written_is_no_silence(tmp_path: Path) -> None:
         await made.look(key, made.files.look)
         assert made.unread()
 
-        agent.silence = timedelta(minutes=9)
+        agent.heartbeat.silence.lasted = timedelta(minutes=9)
         filler.unlink()
         await made.look(key, made.files.look)
         assert not made.unread()
-        assert (agent.silence, agent.counted) == (timedelta(minutes=9), timedelta())
+        assert (agent.heartbeat.silence.lasted, agent.heartbeat.silence.counted) == (timedelta(minutes=9), timedelta())
 
         beat.write_text("again")
         await made.look(key, made.files.look)
-        assert agent.silence == timedelta()
+        assert agent.heartbeat.silence.lasted == timedelta()
 
     try:
         beat.touch()
@@ -183,11 +186,14 @@ def test_a_beat_in_a_directory_that_is_closed_to_its_agent_is_no_silence() -> No
             inner.chmod(0)
             await made.look(key, made.files.look)
             assert made.unread()
-            agent.silence = timedelta(minutes=9)
+            agent.heartbeat.silence.lasted = timedelta(minutes=9)
             inner.chmod(0o700)
             await made.look(key, made.files.look)
             assert not made.unread()
-            assert (agent.silence, agent.counted) == (timedelta(minutes=9), timedelta())
+            assert (agent.heartbeat.silence.lasted, agent.heartbeat.silence.counted) == (
+                timedelta(minutes=9),
+                timedelta(),
+            )
 
         run(story)
 
@@ -270,11 +276,11 @@ def test_a_heartbeat_file_that_was_given_an_older_time_is_no_beat(tmp_path: Path
         await made.look("beat file", made.files.look)
         os.utime(file, (1000, 1000))
         await made.look("beat file", made.files.look)
-        assert made.agent.beats == 0
+        assert made.agent.heartbeat.rhythm.beats == 0
         os.utime(file, (1001, 1001))
         await made.look("beat file", made.files.look)
         file.write_text("x")
         await made.look("beat file", made.files.look)
-        assert made.agent.beats == 2
+        assert made.agent.heartbeat.rhythm.beats == 2
 
     run(story)

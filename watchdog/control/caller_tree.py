@@ -3,7 +3,8 @@
 An agent that says `kill all` rarely knows whom it means. It is shown that first (`kill` and `stop` without `--go`).
 """
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.core.peer import Peer
 from watchdog.processes.ancestry import lineage, marker
 from watchdog.processes.reader import awaited

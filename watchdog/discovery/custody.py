@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import look_at
 from watchdog.agents.selectors import is_number
@@ -178,9 +179,9 @@ class Custodians:
     def heard(self, agent: Agent, data: bytes, main: bool) -> None:
         """A datagram of an agent that is another daemon's came to our socket of it."""
         words = words_of(parse_datagram(data), from_main=main)
-        if agent.elsewhere is not None and words is not None and self._waiting < MOST_WAITING:
-            path = f"/v1/agents/{agent.elsewhere.agent_id}/beat"
-            task = asyncio.get_running_loop().create_task(self._say(agent.elsewhere, path, words))
+        if agent.owner.elsewhere is not None and words is not None and self._waiting < MOST_WAITING:
+            path = f"/v1/agents/{agent.owner.elsewhere.agent_id}/beat"
+            task = asyncio.get_running_loop().create_task(self._say(agent.owner.elsewhere, path, words))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -256,12 +257,12 @@ class Custodians:
         """Leave an agent to the daemon whose it is, or take it over from one that is gone; by the last look."""
         holder = self._holder(agent)
         if holder is not None:
-            if agent.elsewhere != holder:
+            if agent.owner.elsewhere != holder:
                 agent.left_to(holder)
                 self._kills.veto(agent, f"watched by {holder}")
                 self._tell("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
-        elif agent.elsewhere is not None:
-            former = agent.elsewhere
+        elif agent.owner.elsewhere is not None:
+            former = agent.owner.elsewhere
             agent.taken_over()
             self._tell("agent.taken_over", agent, f"{former} is gone, or holds it no more; its silence begins anew")
 

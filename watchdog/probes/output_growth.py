@@ -7,8 +7,9 @@ nothing. Growth counts from one look to the next, so that nothing from before th
 from collections.abc import Callable
 from typing import Any
 
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.observed_activity import ActivityKind
 from watchdog.errors import OwnerCallFailed
@@ -57,8 +58,8 @@ class OutputGrowth:
             self._ask(
                 agent, ActivityKind.PANE, "pane_shows", {"pid": main.pid, "start_ticks": main.start_ticks}, self._screen
             )
-        if agent.members:
-            pids = [[m.identity.pid, m.identity.start_ticks] for m in agent.members[:PROCESSES]]
+        if agent.tree.members:
+            pids = [[m.identity.pid, m.identity.start_ticks] for m in agent.tree.members[:PROCESSES]]
             self._ask(agent, ActivityKind.IO, "moved", {"processes": pids}, self._bytes)
 
     def _ask(

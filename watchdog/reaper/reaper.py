@@ -25,7 +25,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.own_cgroup import CgroupPlacement
 from watchdog.cleanup.runner import CleanupRunner
@@ -213,8 +214,8 @@ class Reaper:
             return []
         found = []
         for agent in outlived.agents:
-            names = ", ".join(f"{m.name}[{m.identity.pid}] by {m.via}" for m in agent.members[:8])
-            names += " and more" if len(agent.members) > 8 else ""
+            names = ", ".join(f"{m.name}[{m.identity.pid}] by {m.via}" for m in agent.tree.members[:8])
+            names += " and more" if len(agent.tree.members) > 8 else ""
             why = f"outlived agent {agent.reg.name}, which is {agent.status}"
             one = Leftover("process", names, agent.reg.owner_uid, agent.agent_id, why, "end", agent.reg.name)
             found.append(replace(one, act=partial(self._end, agent, by_root), journaled=True))
@@ -245,7 +246,7 @@ class Reaper:
             if not runs or row.status not in ENDED or self._fleet.get(row.agent_id) is not None:
                 continue
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status)
-            agent.exit_code, agent.exit_signal = row.exit_code, row.exit_signal
+            agent.exit.learn(row.exit_code, row.exit_signal)
             why = "; ".join(
                 f"{run.hook}: {run.status} after {run.attempts} tr{'y' if run.attempts == 1 else 'ies'}: {run.message}"
                 for run in runs
@@ -336,7 +337,7 @@ class Reaper:
         if own and self._restraint.spent(agent.reg.owner_uid):
             return hooks.kept("not now: as many were ended within a minute as kill.max_per_minute says")
         try:
-            why = f"{len(agent.members)} process{'' if len(agent.members) == 1 else 'es'} outlived it"
+            why = f"{len(agent.tree.members)} process{'' if len(agent.tree.members) == 1 else 'es'} outlived it"
             options = KillOptions(cleanup=False, by_root=by_root)  # its hooks have run
             request_id = await self._worker.request(agent, Reason.ORPHANED, options, by, why)
         except WatchdogError as error:

@@ -4,7 +4,8 @@ Hosts that share a registry order kills for each other's agents: such an order i
 the daemon of that host finds it here. So does an order of our own whose commit succeeded though we were told it failed.
 """
 
-from watchdog.agents.fleet import ZERO, Agent, Fleet
+from watchdog.agents.agent import ZERO, Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.own_cgroup import CgroupPlacement
 from watchdog.agents.persistence import restore
@@ -87,17 +88,18 @@ class Recovery:
         for row in rows:
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
             restore(agent, row)
-            agent.dropping = _dropped_since(row.registration, known.get(row.agent_id))
-            if agent.state is State.WAITING or agent.reg.pane is not None:
+            agent.owner.drops_to(_dropped_since(row.registration, known.get(row.agent_id)))
+            if agent.heartbeat.said.state is State.WAITING or agent.reg.pane is not None:
                 last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
-                agent.needed_human = last == HUMAN[0]
-                if agent.state is State.WAITING:
-                    told = agent.policy.prompt_limit if agent.needed_human else ZERO
-                    agent.state_age = max(agent.state_age, told)
-                elif agent.needed_human:
-                    agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
-            if agent.expires_soon:
-                agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
+                agent.told.human(needed=last == HUMAN[0])
+                if agent.heartbeat.said.state is State.WAITING:
+                    told = agent.policy.prompt_limit if agent.told.needed_human else ZERO
+                    agent.heartbeat.ages.in_state_for(told)
+                elif agent.told.needed_human:
+                    agent.sights.asks(Sight(TOLD, agent.policy.prompt_limit))
+            if agent.ttl.ends_soon:
+                known_to_all = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
+                agent.told.expiry(told=known_to_all)
             self._hearing.readmit(agent, row, connected)
             self._custodians.settle(agent)
             if started_us(agent):
@@ -110,8 +112,8 @@ class Recovery:
                 if (self.settings.observe or started_us(found)) and claim_is_stale(request.claimed_by, self._host):
                     self._worker.let_go(request, found)
                 self._begin(request, found)
-                if found.elsewhere is not None:  # another daemon took it over; an operator's order goes on
-                    self._worker.veto(found, f"watched by {found.elsewhere}")
+                if found.owner.elsewhere is not None:  # another daemon took it over; an operator's order goes on
+                    self._worker.veto(found, f"watched by {found.owner.elsewhere}")
             elif request.reason is Reason.ORPHANED and claim_is_stale(request.claimed_by, self._host):
                 await self._let_orphans_go(request)
             elif request.agent_id not in {problem.agent_id for problem in problems}:
@@ -119,7 +121,7 @@ class Recovery:
                 why = str(request.outcome.get("message") or "its agent's row is closed")
                 await self._finish(request, "done", request.outcome, why)
         for agent in self._fleet:
-            if agent.reg.boot_id != self._boot_id and agent.request_id is None:
+            if agent.reg.boot_id != self._boot_id and agent.ending.request_id is None:
                 await self._worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
 
     async def _readopt(self, copies: list[AgentRow], unread: set[str], *, begun_anew: bool) -> None:
@@ -156,8 +158,8 @@ class Recovery:
             self._quarantine(problems)
             for request in requests:
                 agent = self._fleet.get(request.agent_id)
-                if agent is not None and agent.request_id is None:
-                    async with agent.ordering:
+                if agent is not None and agent.ending.request_id is None:
+                    async with agent.ending.ordering:
                         await self._take(request.request_id, agent)
         except RegistryUnavailable:
             return  # told by the next sweep
@@ -195,16 +197,16 @@ class Recovery:
             log = self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
             if agent.agent_id not in self._rowless:
                 log.event("agent.row_lost")
-                self._rowless[agent.agent_id] = agent.beats
-            elif agent.beats > self._rowless[agent.agent_id] and agent.request_id is None:
+                self._rowless[agent.agent_id] = agent.heartbeat.rhythm.beats
+            elif agent.heartbeat.rhythm.beats > self._rowless[agent.agent_id] and agent.ending.request_id is None:
                 await self._registrar.write_row(agent)
-                agent.changed = True  # the next sweep writes down what it has said
+                agent.heartbeat.write_soon()  # the next sweep writes down what it has said
                 log.event("agent.row_restored")
 
     async def _take(self, request_id: str, agent: Agent) -> None:
         """Look anew, now that nobody else can begin an order for this agent."""
         request = await self._store.read(self._store.store.request, request_id)
-        if request is None or request.status not in OPEN or agent.request_id is not None:
+        if request is None or request.status not in OPEN or agent.ending.request_id is not None:
             return
         held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
         if held is not None and request.step is None:
@@ -222,7 +224,7 @@ class Recovery:
         lost = agent.reg.boot_id != self._boot_id
         if self.settings.observe and not lost and request.reason not in DEAD:
             return
-        seen = Presence.NO_PID if agent.identity is None else presence(agent.identity, agent.pidfd)
+        seen = Presence.NO_PID if agent.identity is None else presence(agent.identity, agent.tree.pidfd)
         if request.step == KillStep.CLEANUP and seen is Presence.ALIVE:
             self._quarantine([Problem(agent.agent_id, "step: 'cleanup', but its main process lives")])
         elif claim_is_stale(request.claimed_by, self._host) and not started_us(agent):

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from watchdog.agents import judging
 from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.own_cgroup import CgroupPlacement
@@ -87,11 +88,11 @@ class DaemonStatus:
 
     def verdicts(self) -> dict[str, int]:
         """Living agents by verdict."""
-        return Counter(str(agent.verdict or "none") for agent in self.fleet)
+        return Counter(str(agent.judged.verdict or "none") for agent in self.fleet)
 
     def need_a_person(self) -> int:
         """Living agents that wait for a person, by their own word or by what their pane shows."""
-        return sum(agent.needs_person for agent in self.fleet)
+        return sum(judging.needs_person(agent) for agent in self.fleet)
 
     def kinds_of_hold(self) -> dict[str, int]:
         """Holds that are on, by what holds."""

@@ -122,7 +122,7 @@ class SweepStats:
             failed=tally.failed,
             overrun=tally.overrun,
             agents=len(self._fleet),
-            verdicts=dict(Counter(str(agent.verdict) for agent in self._fleet)),
+            verdicts=dict(Counter(str(agent.judged.verdict) for agent in self._fleet)),
             unkillable=self._unkillable(),
             requested=tally.requested,
             held=dict(tally.held),

@@ -10,9 +10,11 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from watchdog.agents import oom
+from watchdog.agents import judging, oom
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
+from watchdog.agents.heartbeat import witness
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.persistence import AgentPersistence
@@ -100,8 +102,8 @@ class Sweeper:
         """Services that many sessions share: how many agents each works for, and how many of those are silent."""
         told = []
         for one in self._scanner.services:
-            mine = [agent for agent in self._fleet if one.pid in agent.served_by]
-            silent = [agent for agent in mine if agent.verdict in (Verdict.LATE, Verdict.STALLED)]
+            mine = [agent for agent in self._fleet if one.pid in agent.reg.served_by]
+            silent = [agent for agent in mine if agent.judged.verdict in (Verdict.LATE, Verdict.STALLED)]
             told.append({**one._asdict(), "agents": len(mine), "silent": len(silent)})
         return told
 
@@ -123,7 +125,7 @@ class Sweeper:
             self._hearing.sockets.drain_all()
             self.reckon()
             for agent in self._fleet:
-                if agent.age < DROPS_UID or agent.untouchable is not None:
+                if agent.heartbeat.ages.age < DROPS_UID or agent.owner.untouchable is not None:
                     self._hearing.follow_owner(agent)
             self._beat_files.look()
             doubtful = self._growth.look()
@@ -135,7 +137,7 @@ class Sweeper:
             open_, settled = [], []
             for agent in self._fleet:
                 presence = self._presence(agent)
-                if agent.settled and presence is Presence.ALIVE and agent.cpu_used is not None:
+                if judging.settled(agent) and presence is Presence.ALIVE and agent.tree.cpu_used is not None:
                     settled.append(agent)
                 else:
                     open_.append((agent, presence))
@@ -170,14 +172,20 @@ class Sweeper:
         self._hearing.sockets.drain(agent.agent_id)
         now, shown = self._clock.mono(), agent.copy()
         last = self.restraint.last
-        since = timedelta() if last is None else timedelta(seconds=max(0.0, now - max(last, agent.reckoned)))
+        since = (
+            timedelta()
+            if last is None
+            else timedelta(seconds=max(0.0, now - max(last, agent.heartbeat.silence.reckoned)))
+        )
         self._reckon([shown], last)
-        if shown.members and self._scanned > float("-inf"):
-            shown.scan_age = timedelta(seconds=now - self._scanned)
-        if shown.verdict is None or shown.status in (Status.ENDING, Status.UNKILLABLE):
+        if shown.tree.members and self._scanned > float("-inf"):
+            shown.judged.scanned_before(timedelta(seconds=now - self._scanned))
+        if shown.judged.verdict is None or shown.status in (Status.ENDING, Status.UNKILLABLE):
             return shown
-        shown.looked = None if shown.looked is None else now  # this is no further look
-        shown.shown(judge(shown.observe(shown.presence, now, self._interval), shown.policy), since)
+        shown.heartbeat.silence.doubts.looked_at(now)
+        judging.show(
+            shown, judge(judging.observe(shown, shown.judged.presence, now, self._interval), shown.policy), since
+        )
         return shown
 
     async def close(self) -> None:
@@ -202,15 +210,19 @@ class Sweeper:
         """Seconds until the next agent's silence could become too long: the next look may come that much sooner."""
         soon = timedelta(seconds=self._interval)
         left = (
-            (a.after - a.counted + a.lease_left).total_seconds()
+            (a.heartbeat.silence.after - a.heartbeat.silence.counted + a.heartbeat.ages.lease_left).total_seconds()
             for a in self._fleet
-            if a.verdict is Verdict.HEALTHY and a.promised and a.settled_until - a.age < soon
+            if a.judged.verdict is Verdict.HEALTHY
+            and a.heartbeat.said.promised
+            and a.heartbeat.silence.doubts.settled_until - a.heartbeat.ages.age < soon
         )
         # A look just before it would count costs nearly an interval; with more than two to confirm that is too much.
         counts = (
-            a.looked + 0.9 * self._interval - self._clock.mono()
+            a.heartbeat.silence.doubts.looked + 0.9 * self._interval - self._clock.mono()
             for a in self._fleet
-            if a.verdict is Verdict.LATE and a.looked is not None and 2 < a.policy.confirm_sweeps > a.late_looks
+            if a.judged.verdict is Verdict.LATE
+            and a.heartbeat.silence.doubts.looked is not None
+            and 2 < a.policy.confirm_sweeps > a.heartbeat.silence.doubts.late_looks
         )
         return max(0.0, min((s for s in (*left, *counts) if s >= 0), default=self._interval))
 
@@ -222,7 +234,7 @@ class Sweeper:
         self._reckon(self._fleet, last)
         if missed:
             for agent in self._fleet:
-                agent.forgive()
+                agent.heartbeat.silence.forgive()
 
     def _reckon(self, agents: Iterable[Agent], last: float | None) -> None:
         """The time since the look at everybody at `last` (None: there was none), or since one at that agent alone."""
@@ -230,8 +242,8 @@ class Sweeper:
         if last is None:
             return
         for agent in agents:
-            agent.watch(max(last, agent.reckoned), now, most)
-            agent.reckoned = max(agent.reckoned, now)
+            agent.watch(max(last, agent.heartbeat.silence.reckoned), now, most)
+            agent.heartbeat.silence.reckon_to(now)
 
     def _presence(self, agent: Agent) -> Presence:
         """What the kernel says of the main process: its pidfd, which has not become readable, else a look at /proc.
@@ -239,13 +251,13 @@ class Sweeper:
         The end of a further process of it (the harness beside its wrapper) is its end; where we only observe the main
         process goes on, and so does the agent.
         """
-        agent.hangs = None
+        agent.judged.hung(None)
         if agent.identity is None:
             return self._of_service(agent)
-        if agent.pidfd is None or agent.ended:
-            return presence(agent.identity, agent.pidfd)
+        if agent.tree.pidfd is None or agent.exit.ended:
+            return presence(agent.identity, agent.tree.pidfd)
         if (hung := self._scanner.hung.get(agent.identity.pid)) is not None:
-            agent.hangs = f"/proc/{hung.pid}/{hung.file}"
+            agent.judged.hung(f"/proc/{hung.pid}/{hung.file}")
             return Presence.UNKNOWN  # unless its pidfd says that it has ended, which `ends` has noted
         also = [
             one for entry in agent.reg.entries if entry.kind != SESSION for one in entry.also
@@ -266,9 +278,9 @@ class Sweeper:
         What leaves a tree between two scans, and carries no mark, is not known again: the first look must not be late.
         """
         living = [agent for agent, presence in seen if presence is Presence.ALIVE]
-        soon = any(agent.cpu_used is None for agent in living)
-        soon = soon or any(agent.perhaps_started(presence) for agent, presence in seen)
-        soon = soon or any(agent.needs_scan(self.settings.interval) for agent in doubtful)
+        soon = any(agent.tree.cpu_used is None for agent in living)
+        soon = soon or any(judging.perhaps_started(agent, presence) for agent, presence in seen)
+        soon = soon or any(judging.needs_scan(agent, self.settings.interval) for agent in doubtful)
         # What a tree used is measured over an interval: in the blink between two looks that an exit or a deadline
         # called for, no clock tick (10 ms) falls, and a busy agent looks idle.
         if not len(self._fleet) or now - self._scanned < (0.9 * self._interval if soon else SCAN_EVERY):
@@ -294,7 +306,7 @@ class Sweeper:
     async def _follow_owners(self) -> None:
         """Commit the drops from root that were seen, and tell once of each agent that may not be touched."""
         for agent in self._fleet:
-            if agent.dropping is not None:
+            if agent.owner.dropping is not None:
                 await self._hearing.follow(agent, self._store)
             self._tidings.untouchable(agent)
 
@@ -302,16 +314,17 @@ class Sweeper:
 
     def _judge(self, agent: Agent, presence: Presence, now: Instant) -> Look | None:
         """A look at one agent, or None when it is closed or being ended, or its judging failed (said once)."""
+        silence, ages, said = agent.heartbeat.silence, agent.heartbeat.ages, agent.heartbeat.said
         if agent.status in (Status.ENDING, Status.UNKILLABLE) or self._fleet.get(agent.agent_id) is not agent:
             return None
         try:
-            agent.presence = presence
-            judgement = judge(agent.observe(presence, now.mono, self._interval), agent.policy)
+            agent.judged.saw(presence)
+            judgement = judge(judging.observe(agent, presence, now.mono, self._interval), agent.policy)
             self._tidings.judged(agent, judgement)
             self._climbing.look(agent, judgement)
-            agent.judged(judgement, now.mono, self._interval)
+            judging.remember(agent, judgement, now.mono, self._interval)
         except Exception as error:  # noqa: BLE001 - one agent's bad data must not stop the sweep of the others
-            if agent.first("sweep.failed"):
+            if agent.told.first("sweep.failed"):
                 self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
             return None
         user = self.restraint.user_of(agent.reg.owner_uid)
@@ -320,16 +333,18 @@ class Sweeper:
             judgement=judgement,
             policy=agent.policy,
             owner=user,
-            promised=agent.promised and not agent.channel_lost and agent.elsewhere is None,
-            witness=None if agent.elsewhere is not None else agent.witness(user),
-            silence=agent.counted,
-            state=agent.state,
-            state_age=agent.state_age,
-            doomed_for=timedelta(seconds=0 if agent.doomed_since is None else now.mono - agent.doomed_since),
-            requested=agent.request_id is not None,
+            promised=said.promised and not silence.hindrance.channel_lost and agent.owner.elsewhere is None,
+            witness=None if agent.owner.elsewhere is not None else witness(agent.heartbeat, user),
+            silence=silence.counted,
+            state=said.state,
+            state_age=ages.state_age,
+            doomed_for=timedelta(
+                seconds=0 if agent.judged.doomed_since is None else now.mono - agent.judged.doomed_since
+            ),
+            requested=agent.ending.request_id is not None,
             held=self._holds.reason_for(agent.agent_id, now.wall),
-            rung=agent.rung,
-            rung_age=agent.age - agent.rung_at,
+            rung=agent.ladder.rung,
+            rung_age=ages.age - agent.ladder.at,
         )
 
     async def _end_holds(self, now: Instant) -> None:
@@ -361,10 +376,10 @@ class Sweeper:
                 return await self._climb(agent, decision.rung, decision.text)
             case Action.HOLD:
                 self._held(agent, decision.veto or Veto.OPERATOR, decision.text)
-            case Action.NOTIFY if agent.state is State.WAITING:
+            case Action.NOTIFY if agent.heartbeat.said.state is State.WAITING:
                 self._tidings.needs_human(agent, decision.text)
             case Action.NOTIFY:
-                self._tidings.once(agent, f"notify {agent.verdict}", "agent.told", decision.text)
+                self._tidings.once(agent, f"notify {agent.judged.verdict}", "agent.told", decision.text)
             case Action.KEEP | Action.CLIMB:
                 pass
         return True
@@ -388,9 +403,9 @@ class Sweeper:
             return True
         try:
             options = asked_first(decision, agent.policy)
-            if agent.elsewhere is not None:
+            if agent.owner.elsewhere is not None:
                 options = replace(options, cleanup=False)  # its daemon does that
-            await self._worker.request(agent, reason, options, "daemon", decision.text, agent.renewed_judged)
+            await self._worker.request(agent, reason, options, "daemon", decision.text, agent.judged.renewed_judged)
         except RegistryUnavailable as error:
             self._held(agent, Veto.REGISTRY, str(error))
             return False

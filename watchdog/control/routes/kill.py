@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from watchdog.agents.fleet import ZERO, Agent
+from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.selectors import silent
 from watchdog.control import remote_hosts
 from watchdog.control.caller_tree import agent_containing
@@ -259,7 +259,12 @@ async def _end_one(desk: ControlContext, peer: Peer, agent: Agent, order: KillCa
 
 def _without_pid(agent: Agent, order: KillCall) -> ProcessNotFound | None:
     """The refusal of a kill whose agent has no process that is known: nobody could be proved dead."""
-    if order.reason is not Reason.OPERATOR or agent.identity is not None or agent.members or agent.conversations:
+    if (
+        order.reason is not Reason.OPERATOR
+        or agent.identity is not None
+        or agent.tree.members
+        or agent.reg.conversations
+    ):
         return None  # a session that a shared service works for has none while no command of it runs
     name = agent.reg.name
     return ProcessNotFound(f"no pid is known of {name}; use this instead: agent-watchdog stop {name}")

@@ -8,7 +8,7 @@ from datetime import timedelta
 from aiohttp import web
 
 from watchdog.agents import selectors
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, desk_of, peer_at
 from watchdog.control.resolve import recheck_owner, resolve_ended, unwatched_of
@@ -131,14 +131,16 @@ async def status(request: web.Request) -> web.Response:
             "agents": len(desk.fleet),
             "verdicts": _tally(desk, "verdict"),
             "statuses": _tally(desk, "status"),
-            "open_kills": sum(agent.request_id is not None for agent in desk.fleet),
+            "open_kills": sum(agent.ending.request_id is not None for agent in desk.fleet),
             "holds": [
                 views.hold(row, peer, living.get(row.agent_id) if row.agent_id else None)
                 for row in desk.holds.current(now)
             ],
             "doubts": desk.safeguards.on(),
             "unkillable": [views.unkillable(agent, peer) for agent in desk.fleet if agent.status is Status.UNKILLABLE],
-            "elsewhere": [views.elsewhere(one) for one in desk.fleet if one.elsewhere and peer.may(one.reg.owner_uid)],
+            "elsewhere": [
+                views.elsewhere(one) for one in desk.fleet if one.owner.elsewhere and peer.may(one.reg.owner_uid)
+            ],
             "limited": [
                 one for one in desk.admission.limited() if peer.admin or one["uid"] == desk.admission.user_of(peer.uid)
             ],
@@ -157,18 +159,18 @@ async def metrics(request: web.Request) -> web.Response:
 def _names(desk: ControlContext, peer: Peer) -> dict[int, str]:
     """Names of the agents that this peer may see, by the pids of their processes; main processes go first."""
     mine = [agent for agent in desk.fleet if peer.may(agent.reg.owner_uid)]
-    names = {member.identity.pid: agent.reg.name for agent in mine for member in agent.members}
+    names = {member.identity.pid: agent.reg.name for agent in mine for member in agent.tree.members}
     return names | {agent.identity.pid: agent.reg.name for agent in mine if agent.identity is not None}
 
 
 def _spared(desk: ControlContext, agent: Agent) -> timedelta:
     """For how long the daemon's own doubts hold back a kill of this agent for silence."""
     limit = timedelta(seconds=desk.settings.hold.max_seconds)
-    since = agent.doomed_since
+    since = agent.judged.doomed_since
     return limit if since is None else limit - timedelta(seconds=desk.clock.mono() - since)
 
 
 def _tally(desk: ControlContext, what: str) -> dict[str, int]:
     agents = map(desk.present, desk.fleet) if what == "verdict" else desk.fleet
-    values = (agent.verdict if what == "verdict" else agent.status for agent in agents)
+    values = (agent.judged.verdict if what == "verdict" else agent.status for agent in agents)
     return dict(Counter(str(value) if value else "none" for value in values))
