@@ -236,7 +236,7 @@ def daemon_page() -> str:
         ),
         part(
             "SIGNALS",
-            "SIGTERM, SIGINT\tstop in order; agents go on living",
+            "SIGTERM, SIGINT\tstop cleanly; agents keep running",
             "SIGHUP\tread the configuration again; one that cannot be used changes nothing",
         ),
         part("ENVIRONMENT", "AGENT_WATCHDOG_CONFIG\tthe TOML file, where --config does not name one"),

@@ -15,8 +15,8 @@ from tests.world import BIN, World, make_world
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "systemd"))
 from checks import room, tell_who_runs, would_start  # noqa: E402
-from install import Manager, say_what_next  # noqa: E402
-from places import Refused, Target, own_layout  # noqa: E402
+from install import Manager, say_what_next, uninstall  # noqa: E402
+from places import UNIT, Refused, Target, own_layout  # noqa: E402
 
 
 @pytest.fixture
@@ -70,6 +70,21 @@ def test_what_starts_it_without_systemd_works_as_it_stands(
     assert subprocess.run(pasted, capture_output=True, text=True, check=False).stdout == "started --daemonize\n"
 
 
+@pytest.mark.parametrize("systemd", [True, False])
+def test_lingering_is_advised_only_where_there_is_systemd(
+    target: Target, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], systemd: bool
+) -> None:
+    """Without it there is no loginctl, and nothing that could linger: the advice could not be followed."""
+    manager = Manager(target)
+    manager.present = systemd
+    monkeypatch.setattr(Manager, "running", lambda _: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+
+    say_what_next(target, manager, new_here=True)
+
+    assert ("loginctl enable-linger" in capsys.readouterr().out) == systemd
+
+
 def test_a_full_disk_is_found_before_anything_is_built(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """No disk of a test's is as full as that: what the kernel would say stands here."""
     room(target)
@@ -113,3 +128,24 @@ def test_a_python_that_is_too_old_is_refused_in_one_line(tmp_path: Path) -> None
     assert done.returncode != 0
     assert "PYTHON=/bin/false: no Python >= 3.11" in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_what_enabled_it_goes_with_it_where_no_manager_can_be_told(tmp_path: Path) -> None:
+    """Else `systemctl --user` complains of a unit without a file, for ever; another's links stay."""
+    target = Target(own_layout("/home/one"), str(tmp_path))  # staged: no manager is asked, nothing of ours is stopped
+    (unit,) = (name for name in target.layout.files if name.endswith(f"/{UNIT}"))
+    target.put(unit, b"[Service]\n")
+    target.manifest["files"] = {unit: target.sum_of(unit)}
+    target.save()
+    directory = target.path(unit).parent
+    alone, beside = directory / "default.target.wants", directory / "timers.target.wants"
+    for wants in (alone, beside):
+        wants.mkdir()
+        (wants / UNIT).symlink_to(target.path(unit))
+    (beside / "other.service").symlink_to("/nowhere")
+
+    uninstall(target)
+
+    assert not target.path(unit).exists()
+    assert not alone.exists()
+    assert [path.name for path in beside.iterdir()] == ["other.service"]

@@ -179,4 +179,4 @@ def test_no_word_switches_the_watch_off_for_ever() -> None:
             max(one.heartbeat.ages.lease_left, one.heartbeat.ages.tool_left, one.heartbeat.silence.limits.said or 0 * S)
             == one.policy.wait_limit
         )
-        assert "6h is the most" in one.heartbeat.asked_too_much
+        assert "6h is the limit" in one.heartbeat.asked_too_much

@@ -30,7 +30,7 @@ def events(directory: Path, count: int) -> None:
 def test_a_count_that_grew_says_who_it_was(agent: Agent, tmp_path: Path) -> None:
     assert oom.told(agent) is None
     events(tmp_path / "own", 3)
-    assert oom.told(agent) == f"ended by the kernel for want of memory (oom_kill 2 in {tmp_path}/own)"
+    assert oom.told(agent) == f"killed by the kernel's OOM killer (oom_kill 2 in {tmp_path}/own)"
 
 
 def test_the_cgroup_above_tells_when_the_own_one_is_gone(agent: Agent, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_the_cgroup_above_tells_when_the_own_one_is_gone(agent: Agent, tmp_path:
     (tmp_path / "own/memory.events").unlink()
     assert oom.told(agent) is None
     events(tmp_path / "above", 2)
-    assert oom.told(agent) == f"probably ended by the kernel for want of memory (oom_kill 1 in {tmp_path}/above)"
+    assert oom.told(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/above)"
 
 
 def test_a_shell_that_says_so_of_its_program_is_believed(agent: Agent, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_shell_that_says_so_of_its_program_is_believed(agent: Agent, tmp_path:
     agent.exit.signal, agent.exit.code = None, 128 + signal.SIGKILL
     assert oom.told(agent) is None
     events(tmp_path / "own", 2)
-    assert oom.told(agent) == f"probably ended by the kernel for want of memory (oom_kill 1 in {tmp_path}/own)"
+    assert oom.told(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/own)"
 
 
 @pytest.mark.parametrize("ended", [None, signal.SIGTERM])

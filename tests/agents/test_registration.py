@@ -198,9 +198,9 @@ def test_a_parent_is_a_living_agent_of_the_same_owner() -> None:
         lead = await here.register("lead")
         for number, word in enumerate(("lead", lead.agent_id, lead.agent_id[:8])):
             assert (await here.register(f"child-{number}", parent=word)).reg.parent_id == lead.agent_id
-        with pytest.raises(BadRequest, match="parent: 'nobody' is no living agent"):
+        with pytest.raises(BadRequest, match="parent: 'nobody' is not a living agent"):
             await here.register("alpha", parent="nobody")
-        with pytest.raises(Forbidden, match="is an agent of another user"):
+        with pytest.raises(Forbidden, match="is another user's agent"):
             await here.register("alpha", THEM, parent="lead")
         await here.register("theirs", THEM)
         with pytest.raises(Forbidden, match=f"belongs to uid {OTHER}, this agent to uid {ME}"):
@@ -214,7 +214,7 @@ def test_a_temp_dir_is_one_agents() -> None:
 
     async def story(here: Room) -> None:
         lead = await here.register("lead", temp_dir="/tmp/of-lead")
-        with pytest.raises(Conflict, match="/tmp/of-lead is that of another living agent"):
+        with pytest.raises(Conflict, match="/tmp/of-lead already belongs to another living agent"):
             await here.register("alpha", temp_dir="/tmp//of-lead/")
         with pytest.raises(Conflict, match="lies in the temp dir of the living agent lead"):
             await here.register("alpha", temp_dir="/tmp/of-lead/inner")
@@ -297,7 +297,7 @@ def test_one_user_does_not_take_the_room_of_all() -> None:
     async def story(here: Room) -> None:
         here.admission.descriptors = 4  # one agent
         await here.register("alpha", THEM)
-        with pytest.raises(Conflict, match=f"uid {OTHER} .* has as many living agents as one may"):
+        with pytest.raises(Conflict, match=f"uid {OTHER} .* already has as many living agents as one user may have"):
             await here.register("beta", THEM)
         await here.register("beta", replace(THEM, admin=True))
 

@@ -62,7 +62,7 @@ def test_no_id_of_a_task_that_another_has_taken_keeps_an_agent_from_being_watche
     assert ben.cli("remove", "squatter")[0] == 0
     status, answer = ann.ask("POST", "/v1/agents", {"name": "hers", "task": "1"})
     assert status == 201
-    assert "task 1 is of another user's agent" in str(answer["notes"])
+    assert "task 1 belongs to another user's agent" in str(answer["notes"])
 
     ann.registered("works", "witness", "lease=600", task="2")
     assert ann.cli("kill", "--force", "works")[0] == 0

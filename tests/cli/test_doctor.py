@@ -282,7 +282,7 @@ def test_the_meaning_of_an_error_is_words_alone() -> None:
     """B7: it began with the event's name, which is no word for who is paged (`status --json` has it)."""
     trouble = {"event": "cleanup.hook_failed", "what": "w", "meaning": CATALOGUE["cleanup.hook_failed"].text}
     (found,) = attention(Seen(status={"troubles": [trouble]}))
-    assert found.meaning == "a cleanup hook failed or ran out of time in its last try, and is not done"
+    assert found.meaning == "a cleanup hook failed or timed out on its last try, and is not done"
 
 
 def test_one_place_has_one_remedy() -> None:
@@ -401,9 +401,7 @@ def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: Worl
     assert world.daemon is not None
     assert world.daemon.wait(60) == 75
     (failed,) = (one for one in world.events() if one["event"] == "daemon.failed")
-    assert (
-        failed["error"] == f"registry {registry}: Permission denied; right: chmod 600 {registry}, 700 for its directory"
-    )
+    assert failed["error"] == f"registry {registry}: Permission denied; run chmod 600 {registry}, 700 for its directory"
 
     registry.chmod(0o600)
     world.start()
@@ -494,7 +492,7 @@ def test_a_look_that_hangs_is_a_finding(tmp_path: Path) -> None:
 
 def test_what_the_daemon_starts_with_is_not_said_to_keep_it_from_starting(tmp_path: Path) -> None:
     """O13: a command that is not there is a warning, a program that others may change a fault of another kind."""
-    seen = Seen(config=["f: notify.command: /x has mode 0777 and owner uid 0: others could change what runs; right: y"])
+    seen = Seen(config=["f: notify.command: /x has mode 0777 and owner uid 0: others could change what runs; use y"])
     (finding,) = (one for one in diagnose(seen) if "notify.command" in one.what)
     assert "starts all the same" in finding.meaning
     file = tmp_path / "f.toml"
@@ -503,10 +501,10 @@ def test_what_the_daemon_starts_with_is_not_said_to_keep_it_from_starting(tmp_pa
     seen = Seen()
     doctor._check_config(seen, str(file), None)
     assert seen.config == []
-    assert "/nowhere does not exist; right: the path of a program that does" in seen.config_warnings[0]
+    assert "/nowhere does not exist; use the path of a program that does" in seen.config_warnings[0]
     for command, says in (
-        (tmp_path, f"{tmp_path} is no file that uid"),
-        (file, f"{file} is no file"),
+        (tmp_path, f"{tmp_path} is not a file that uid"),
+        (file, f"{file} is not a file"),
         ("nosuch", "PATH"),
     ):
         file.write_text(f'[notify]\non = ["agent.ended"]\ncommand = ["{command}"]\n')

@@ -27,7 +27,7 @@ def send_as(uid: int, path: str) -> None:
 
 
 def test_a_flood_gets_its_turn_and_no_more(runtime: Path) -> None:
-    """Signals come in between, however fast somebody writes."""
+    """Signals come in between, however fast another process writes."""
     inbox = Inbox(str(runtime / "n"))
     try:
         send(inbox.path, b"WATCHDOG=1")
@@ -72,7 +72,7 @@ def test_takes_no_descriptor_that_it_is_sent(runtime: Path) -> None:
 
 @pytest.mark.skipif(not ROOT, reason="needs root to become another uid")
 def test_another_uid_is_refused_unless_the_agent_runs_as_it_by_now(runtime: Path) -> None:
-    """`exec gosu` changes the agent's uid in the same process: its beats must still come, and nobody else's."""
+    """`exec gosu` changes the agent's uid in the same process: its beats must still come, and no other agent's."""
     os.chmod(runtime, 0o755)
     inbox = Inbox(str(runtime / "n"))
     agent = subprocess.Popen(["sleep", "60"], user=65534, group=65534, extra_groups=[])

@@ -262,6 +262,26 @@ def test_the_story_and_the_remedy_come_before_the_evidence() -> None:
     assert [text.index(word) for word in order] == sorted(text.index(word) for word in order)
 
 
+@pytest.mark.parametrize(
+    ("hook", "status", "details", "told"),
+    [
+        ("worktree", "kept", {"reasons": ["it is not clean: 1 paths"]}, True),
+        ("worktree", "kept", {"refused": "link"}, False),
+        ("worktree", "done", {}, False),
+        ("temp_dir", "kept", {"reasons": ["a repository lies in it"]}, False),
+    ],
+)
+def test_a_kept_worktree_comes_with_the_command_to_look_at_it(
+    hook: str, status: str, details: dict[str, object], told: bool
+) -> None:
+    """A newcomer read that a dirty worktree was kept, and not what to do next."""
+    run = {"hook": hook, "status": status, "message": "kept /w/a b", "details": details}
+    lines = "\n".join(story({"agent": agent("a", worktree="/w/a b"), "cleanup": [run]}))
+
+    assert ("  do: see what its worktree still holds: git -C '/w/a b' status;" in lines) == told
+    assert ("git -C '/w/a b' worktree remove '/w/a b'" in lines) == told
+
+
 def test_of_a_long_history_the_story_has_both_ends() -> None:
     """Else the remedy stands below a thousand lines; `events` has all of them."""
     events = [
@@ -393,11 +413,11 @@ def test_a_watch_draws_in_place_as_much_as_fits_and_outlives_the_daemon(office: 
     with a_terminal({**os.environ, "NO_COLOR": "1"}, tmp_path) as terminal:
         terminal.resize(rows=8, columns=100)
         terminal.type(f"TERM=xterm exec {CLI} list --watch")
-        first = terminal.expect("more lines: a higher window, or list without --watch")
+        first = terminal.expect("more lines: enlarge the window, or use list without --watch")
         assert first.partition("\x1b[2J")[2].count("\n") == 6, (
             "one line less than the window, with the one that says so"
         )
-        again = terminal.expect("more lines: a higher window")
+        again = terminal.expect("more lines: enlarge the window")
         assert "\x1b[2J" not in again, "it is drawn over, not cleared into the scrollback"
         office.stop()
         terminal.expect("waiting for the daemon")

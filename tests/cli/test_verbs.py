@@ -16,6 +16,7 @@ from tests.cli.terminal import drawn
 from tests.control.office import ALICE, BOB, ROOT, Office, make_office, wait_for
 from watchdog.cli import reap, verbs
 from watchdog.cli.why import story
+from watchdog.client import client
 from watchdog.core.agent import State, Status, Verdict
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import Reason
@@ -155,8 +156,8 @@ def test_register_says_what_is_wrong(office: Office, capsys: pytest.CaptureFixtu
     assert told(capsys, "register", "--name", "alpha")[0] == 1
     assert told(capsys, "register", "--name", "alpha", "--replace")[0] == 0
     status, _, err = told(capsys, "register", "--name", "b", "--worktree", "/nowhere/w")
-    assert (status, err.splitlines()[1:]) == (0, ["agent-watchdog: --worktree /nowhere/w is not there yet"])
-    assert err.startswith("agent-watchdog: no --pid: it is starting")
+    assert (status, err.splitlines()[1:]) == (0, ["agent-watchdog: --worktree /nowhere/w does not exist yet"])
+    assert err.startswith("agent-watchdog: no --pid: it counts as starting")
     assert told(capsys, "register", "--name", "c", "--queued")[2] == ""
 
 
@@ -303,6 +304,7 @@ def test_events_prints_and_follows_over_a_restart(office: Office, capfd: pytest.
     reader = threading.Thread(target=lambda: lines.extend(json.loads(line) for line in process.stdout or ()))
     reader.start()
     office.register("beta")
+    wait_for(lambda: lines, "it follows: one that finds no daemon from the start ends")
     office.stop()
     office.start()
     office.register("gamma")
@@ -431,6 +433,23 @@ def test_hold_unhold_stop_cancel_remove(office: Office, capsys: pytest.CaptureFi
     assert told(capsys, "status", "--json")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("/etc/a.toml", "/etc/a.toml was adopted"),
+        ("defaults", "there is no configuration file: the defaults were adopted"),
+    ],
+)
+def test_a_reload_names_what_was_adopted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], config: str, said: str
+) -> None:
+    """A newcomer without a file read "defaults was adopted"."""
+    answer: dict[str, object] = {"success": True, "config": config, "problems": [], "waiting": []}
+    monkeypatch.setattr(client, "request", lambda *_, **__: (200, answer))
+
+    assert told(capsys, "reload", "--socket", "/nowhere") == (0, f"{said}\n", "")
+
+
 def test_a_kill_tells_what_was_done_and_not_what_had_nothing_to_do(
     office: Office, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -438,7 +457,7 @@ def test_a_kill_tells_what_was_done_and_not_what_had_nothing_to_do(
     office.register("alpha")
     office.worker.more = {
         "cleanup": [
-            {"hook": "pane", "outcome": "nothing", "message": "it sat in no pane that is known"},
+            {"hook": "pane", "outcome": "nothing", "message": "no pane of it is known"},
             {"hook": "worktree", "outcome": "kept", "message": "kept /w: it is not clean"},
             {"hook": "board", "outcome": "nothing", "message": "not run, it needs worktree", "needs": "worktree"},
         ]
@@ -471,7 +490,7 @@ def test_a_kill_names_the_child_agents_that_it_spares(office: Office, capsys: py
     """They work on for nobody; who meant them, too, says --children."""
     parent = office.register("alpha")
     office.register("beta", parent=parent)
-    assert "1 process ended; child agents that live on (--children): beta" in told(capsys, "kill", "alpha")[1]
+    assert "1 process ended; child agents still running (--children): beta" in told(capsys, "kill", "alpha")[1]
     assert "live on" not in told(capsys, "kill", "beta")[1]
 
 

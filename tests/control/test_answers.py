@@ -90,7 +90,7 @@ def test_dead_but_not_put_in_order_is_told_as_cleanup_failed(office: Office) -> 
     office.register("beta", pid=office.process(), tags=["x"])
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
     assert (answer["success"], answer["error"], answer["kill_signal"]) == (False, "cleanup_failed", "SIGTERM")
-    told = "Agent terminated gracefully; not all put in order: temp_dir: left as it is: read-only"
+    told = "Agent terminated gracefully; not everything was cleaned up: temp_dir: left as it is: read-only"
     assert answer["message"] == told
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["tag:x"]})
     assert (answer["success"], answer["agents_killed"]) == (False, 1)
@@ -109,7 +109,7 @@ def test_who_has_no_pid_is_refused_with_the_hint_stop(office: Office) -> None:
         _, answer = office.ask("POST", "/v1/kill", {"targets": [target]})
         answer = answer["results"][0] if "results" in answer else answer
         assert (answer["success"], answer["error"]) == (False, "process_not_found")
-        assert answer["message"] == "no pid is known of alpha; use this instead: agent-watchdog stop alpha"
+        assert answer["message"] == "no pid is known for alpha; use this instead: agent-watchdog stop alpha"
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"], "dry_run": True})
     assert (answer["success"], answer["error"]) == (False, "process_not_found")
     assert office.ask("POST", "/v1/stop", {"targets": ["alpha"]})[1]["success"]

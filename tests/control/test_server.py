@@ -429,7 +429,9 @@ def test_a_user_that_asks_too_often_is_told_when_to_try_again(office: Office) ->
 
     status, answer = office.ask_as(SUB + 9, "GET", "/v1/agents")
     assert (status, answer["error"]) == (429, "limited")
-    assert answer["message"].startswith(f"the user of uid {SUB + 9} (uid {ALICE}) asks more than its share; try again")
+    assert answer["message"].startswith(
+        f"the user of uid {SUB + 9} (uid {ALICE}) exceeds its share of requests; try again"
+    )
     assert office.ask_as(ALICE, "POST", f"/v1/agents/{agent_id}/beat", {})[0] == 204
     assert office.ask_as(BOB, "GET", "/v1/agents")[0] == 200
     assert office.ask("GET", "/v1/agents")[0] == 200

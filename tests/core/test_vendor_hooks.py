@@ -62,26 +62,26 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
         "claude",
         "Stop",
         {"background_tasks": [{"id": "b1", "command": "TOKEN=x make"}, {"id": "b2"}], "session_crons": [{"id": "c"}]},
-        {**RESTS, "goes_on": True, "note": "rests; goes on by itself: 2 background tasks, 1 scheduled prompt"},
+        {**RESTS, "goes_on": True, "note": "idle; continues by itself: 2 background tasks, 1 scheduled prompt"},
     ),
     (
         "claude",
         "Stop",
         {"background_tasks": [{"id": "s1", "type": "subagent", "status": "running"}], "session_crons": []},
-        {**RESTS, "goes_on": True, "note": "rests; goes on by itself: 1 background task"},
+        {**RESTS, "goes_on": True, "note": "idle; continues by itself: 1 background task"},
     ),
     # A server in the background of a person's session may be meant to run for days.
     (
         "claude",
         "Stop",
         {"background_tasks": [{"id": "b1", "type": "shell", "command": "npm run dev"}], "session_crons": []},
-        {**RESTS, "goes_on": False, "note": "rests; goes on by itself: 1 background task"},
+        {**RESTS, "goes_on": False, "note": "idle; continues by itself: 1 background task"},
     ),
     (
         "claude",
         "Stop",
         {"background_tasks": [{"id": "b1", "status": "completed"}, {"id": "b2", "status": "running"}]},
-        {**RESTS, "goes_on": True, "note": "rests; goes on by itself: 1 background task"},
+        {**RESTS, "goes_on": True, "note": "idle; continues by itself: 1 background task"},
     ),
     ("claude", "Stop", {"background_tasks": [{"id": "b1", "status": "completed"}]}, {**RESTS, "goes_on": False}),
     (

@@ -136,7 +136,7 @@ def test_claude_a_subagent_works_in_the_background(events: list[Event]) -> None:
     seen = replay("claude", events)
     assert of(seen, "PostToolUse", tool_name="Agent")[0].tool is None
     rests = of(seen, "Stop")[0]
-    assert (rests.state, rests.note) == (State.IDLE, "rests; goes on by itself: 1 background task")
+    assert (rests.state, rests.note) == (State.IDLE, "idle; continues by itself: 1 background task")
     assert all(one.event["agent_id"] for one in of(seen, "PreToolUse", tool_name="Write"))
 
 
@@ -145,7 +145,7 @@ def test_claude_goes_on_by_itself(events: list[Event]) -> None:
     """The end of a background task is a prompt that nobody typed."""
     seen = replay("claude", events)
     first, last = of(seen, "Stop")
-    assert first.note == "rests; goes on by itself: 1 background task"
+    assert first.note == "idle; continues by itself: 1 background task"
     woken = of(seen, "UserPromptSubmit")[-1]
     assert woken.event["prompt"].startswith("<task-notification>")
     assert (woken.state, last.state, last.note) == (State.WORKING, State.IDLE, "")

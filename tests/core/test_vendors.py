@@ -101,7 +101,7 @@ def test_its_name_tells_program_place_and_process() -> None:
     ],
 )
 def test_a_command_line_holds_a_first_prompt_or_leaves_it_to_a_person(vendor: str, line: str, unprompted: bool) -> None:
-    """What stands behind an option may be its value: in doubt nobody has prompted it."""
+    """What stands behind an option may be its value: in doubt it was not prompted."""
     assert is_unprompted(vendor, line.split()) is unprompted
 
 

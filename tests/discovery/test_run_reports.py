@@ -124,7 +124,7 @@ def test_a_report_that_is_not_ours_to_act_on_stays(why: str) -> None:
     [
         ({"name": "alpha", "agent_id": "e" * 32, "source": "run"}, "it is not the file's agent, or none of a `run`"),
         ({"name": "alpha", "agent_id": ID}, "it is not the file's agent, or none of a `run`"),
-        ({"name": "all", "agent_id": ID, "source": "run"}, "name: 'all' is a word of its own among targets"),
+        ({"name": "all", "agent_id": ID, "source": "run"}, "name: 'all' is reserved: it is a kind of target"),
         ({"agent_id": ID, "extra": 1}, "name: Field required\nextra: unknown key; known are"),
         (None, "Input should be an object"),
     ],

@@ -85,6 +85,11 @@ def members_ever(world: World, name: str) -> set[int]:
     return {each["pid"] for request in answer for each in request["outcome"].get("processes", [])}
 
 
+def denied(codex: FakeCodex, hook: dict[str, object]) -> None:
+    """The session's next calls are: a hook that is not answered in its time lets its program go on, once."""
+    wait_for(lambda: "deny" in codex.does(hook)["stdout"], "a tool call is denied")
+
+
 def test_the_kill_of_one_ends_its_client_and_its_own_commands(world: World, codex: FakeCodex) -> None:
     """V1b: proved dead; the other session's command lives, and the answer says what is shared. Its work is over."""
     _, other, mine, theirs = two(codex)
@@ -94,8 +99,7 @@ def test_the_kill_of_one_ends_its_client_and_its_own_commands(world: World, code
     assert alive(mine)
     assert alive(codex.pid)
     assert f"codex app-server[{codex.pid}]" in done["how"]
-    answer = codex.does(event(SECOND, other, "PreToolUse", tool_name="Bash", tool_input={"command": "make"}))
-    assert "deny" in answer["stdout"]
+    denied(codex, event(SECOND, other, "PreToolUse", tool_name="Bash", tool_input={"command": "make"}))
     assert not codex.does(event(FIRST, other, "PreToolUse", tool_name="Bash", tool_input={}))["stdout"]
 
 
@@ -119,7 +123,7 @@ def test_the_stop_of_one_leaves_the_other_and_the_server(world: World, codex: Fa
     assert not alive(theirs)
     assert all(map(alive, (mine, codex.pid, world.agents()["one"]["pid"])))
     tool = {"tool_name": "Bash", "tool_input": {"command": "make"}}
-    assert "deny" in codex.does(event(SECOND, other, "PreToolUse", **tool))["stdout"]
+    denied(codex, event(SECOND, other, "PreToolUse", **tool))
     assert not codex.does(event(FIRST, one, "PreToolUse", **tool))["stdout"]
 
 

@@ -377,3 +377,23 @@ def test_who_is_only_given_more_time_has_not_recovered(world: World, beats: bool
     if beats:
         world.wait_event("agent.recovered", name="mute")
         assert world.count("agent.recovered") == 1
+
+
+@pytest.mark.skipif(World.server is not None, reason="of SQLite's files")
+def test_why_explains_an_agent_without_its_history(world: World) -> None:
+    """A registry that is away takes the history along, not what the daemon knows: the verdict and its evidence."""
+    world.start()
+    world.run("alpha", "sh", "-c", "agent-watchdog beat; sleep 600")
+    wait_for(lambda: has_spoken(world, "alpha"), "a heartbeat")
+    registry, aside = world.state / "registry.db", world.state / "aside.db"
+    registry.rename(aside)
+    told = world.cli("why", "alpha").stdout
+    assert "its history cannot be read now: registry" in told
+    assert "the file was removed or replaced" in told
+    assert "evidence now" in told
+    assert json.loads(world.cli("why", "alpha", "--json").stdout)["agent"]["name"] == "alpha"
+
+    aside.rename(registry)
+    told = world.cli("why", "alpha").stdout
+    assert "cannot be read now" not in told
+    assert "agent.registered" in told

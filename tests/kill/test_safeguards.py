@@ -159,7 +159,8 @@ def test_a_mass_stall_of_one_users_agents_is_that_users() -> None:
             "event": "hold.started",
             "reason": "mass_stall",
             "uid": 1000,
-            "why": "mass stall: 30 of 30 agents of uid 1000 fell silent together; the fault may be ours",
+            "why": "mass stall: 30 of 30 agents of uid 1000 fell silent together;"
+            " the cause may be this host or the daemon",
         }
     ]
     assert (len(bench.restraint.on()), bench.restraint.on(0), len(bench.restraint.on(1000))) == (1, [], 1)

@@ -305,7 +305,7 @@ def test_a_pane_in_which_somebody_types_is_kept(servers: Servers) -> None:
         end(agent)
         closed = close(known)
     assert (closed.outcome, alive(first)) == ("kept", True)
-    assert "somebody who types in it" in closed.message
+    assert "a person who types in it" in closed.message
 
 
 def test_another_pane_in_which_somebody_types_is_no_reason(servers: Servers) -> None:
@@ -370,14 +370,14 @@ def test_who_came_between_the_look_and_the_act_is_left_alone(servers: Servers) -
     known = pane_with(first)
     until = time.monotonic() + 5
     servers.tmux("copy-mode", "-t", pane)
-    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="another use"):
+    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="used for something else"):
         tmux.write(server, known, "x", until)
-    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="another use"):
+    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="used for something else"):
         tmux.close(server, known, until)
     servers.tmux("respawn-pane", "-k", "-t", pane, AGENT)
-    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="another use"):
+    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="used for something else"):
         tmux.write(server, known, "x", until)
-    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="another use"):
+    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="used for something else"):
         tmux.close(server, known, until)
     assert servers.panes() == [f"work @0 {pane}"]
 

@@ -101,7 +101,7 @@ def test_what_can_never_be_a_registry_is_a_fault_of_the_configuration(tmp_path: 
         case _:
             place.touch()
             place = place / "registry.db"
-    with pytest.raises(UnsafeDirectory, match=rf"registry {place}: .*; right: the path of a file") as refused:
+    with pytest.raises(UnsafeDirectory, match=rf"registry {place}: .*; use the path of a file") as refused:
         Store(f"sqlite:///{place}").open()
     assert refused.value.exit_code == 78
     with pytest.raises(RegistryUnavailable):

@@ -269,9 +269,7 @@ def test_a_database_that_cannot_hold_every_word_is_a_fault_of_the_configuration(
     cluster.sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' {locale}")
     refused = Store(cluster.url(name))
 
-    with pytest.raises(
-        ConfigError, match=f"{name} has encoding {encoding}, .*; right: a database with ENCODING 'UTF8'"
-    ):
+    with pytest.raises(ConfigError, match=f"{name} has encoding {encoding}, .*; use a database with ENCODING 'UTF8'"):
         refused.open()
     refused.close()
 
@@ -281,7 +279,7 @@ def test_a_database_whose_user_may_make_no_tables_is_a_fault_of_the_configuratio
     cluster.sql("CREATE ROLE weak LOGIN")
     cluster.sql("CREATE DATABASE strict")
     refused = Store(cluster.url("strict").replace("postgres@", "weak@"))
-    with pytest.raises(ConfigError, match="user weak may not make tables in schema public; right: ") as fault:
+    with pytest.raises(ConfigError, match="user weak may not create tables in schema public; as owner ") as fault:
         refused.open()
     allowed = str(fault.value).rpartition(", ")[2]
     assert allowed == "GRANT ALL ON SCHEMA public TO weak"

@@ -86,7 +86,12 @@ class BackgroundQueries:
             subject.late = 0
             try:
                 answered(answer)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:  # it is his process, he may say anything
+            except (
+                AttributeError,
+                KeyError,
+                TypeError,
+                ValueError,
+            ) as error:  # the helper is that user's process, and may say anything
                 failed(OwnerCallFailed("garbled", f"no answer to {call}: {error!r}"))
 
     def forget(self, key: Hashable) -> None:

@@ -123,7 +123,7 @@ class Heartbeat:
         """At most `wait_limit`: no word switches the watch off for ever (case B6)."""
         most = self.silence.limits.policy.wait_limit
         if asked > most:
-            self.asked_too_much = f"asked for {what} of {span(asked)}; {span(most)} is the most"
+            self.asked_too_much = f"asked for {what} of {span(asked)}; {span(most)} is the limit"
         return min(asked, most)
 
     def watch(self, elapsed: Elapsed) -> None:

@@ -54,5 +54,5 @@ def told(agent: Agent) -> str | None:
         now = oom.kills_in(directory)
         if now is not None and now > before:
             sure = "probably " if place or of_its_program else ""
-            return f"{sure}ended by the kernel for want of memory (oom_kill {now - before} in {directory})"
+            return f"{sure}killed by the kernel's OOM killer (oom_kill {now - before} in {directory})"
     return None

@@ -103,7 +103,7 @@ class CgroupPlacement:
             if os.geteuid() and not _lingers(os.geteuid()):
                 return (
                     CgroupKind.NONE,
-                    "with your last login your user manager ends all that is its own (enable-linger)",
+                    "your user manager kills everything it runs when your last login ends (enable-linger)",
                 )
             return CgroupKind.SCOPE, ""
         try:
@@ -164,7 +164,7 @@ class CgroupPlacement:
         if path is None or path.rpartition("/")[2] not in cgroup_names(agent.agent_id):
             return False
         if cgroups.owner_of(path) != os.geteuid() or presence(main, agent.tree.pidfd) is not Presence.ALIVE:
-            raise ProcessLookupError(f"{path} is not of our making, or holds another process")
+            raise ProcessLookupError(f"{path} was not made by this daemon, or holds another process")
         agent.amend(replace(agent.reg, cgroup=path))
         oom.note(agent)
         return True

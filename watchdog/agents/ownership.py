@@ -25,7 +25,7 @@ def look(agent: Agent) -> None:
     try:
         found = _seen(agent)
     except OSError as error:
-        agent.owner.hidden(f"whose its process is cannot be seen: {error.strerror or error}")
+        agent.owner.hidden(f"the owner of its process cannot be determined: {error.strerror or error}")
         return
     match found:
         case Dropped(uid):

@@ -76,7 +76,7 @@ class Registrar:
         self._tracker = tracker
         self._admission = admission
         self._recorder = recorder
-        # By owner; a lock lives as long as somebody has it or waits for it.
+        # By owner; a lock lives as long as a caller has it or waits for it.
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def apply(self, settings: Settings) -> None:
@@ -135,7 +135,7 @@ class Registrar:
         self._tracker.admit(agent)
         notes = self._notes(agent)
         if agent.reg.task_id != request.task:
-            notes.append(f"task {request.task} is of another user's agent; this one is watched without a task")
+            notes.append(f"task {request.task} belongs to another user's agent; this agent is watched without a task")
         self._recorder.event(
             "agent.registered",
             agent_id=agent.agent_id,
@@ -192,11 +192,12 @@ class Registrar:
             self._admission.refused(owner, LimitKind.AGENTS)
             user = self._admission.user_of(owner)
             raise Conflict(
-                f"uid {owner} (user {user}) has as many living agents as one may; end some (agent-watchdog remove)"
+                f"uid {owner} (user {user}) already has as many living agents as one user may have; kill"
+                " some, or remove dead ones (agent-watchdog remove)"
             )
         if not self._admission.exempt(owner) and scarce():
             self._admission.refused(owner, LimitKind.AGENTS)
-            words = "few file descriptors are left; they are for agents that are registered already; try again"
+            words = "few file descriptors are left, and they are reserved for registered agents; try again later"
             raise Limited(words, 10)
 
     def _refuse_paths(self, request: RegistrationRequest, owner: int, parent: str | None) -> None:
@@ -231,13 +232,14 @@ class Registrar:
             )
         if others := sharing_worktree(self.fleet, agent):
             notes.append(
-                f"{agent.reg.worktree} is also the worktree of {', '.join(others)}; it stays until the last has ended"
+                f"{agent.reg.worktree} is also the worktree of {', '.join(others)}; it stays until the last"
+                " of them has ended"
             )
         temp, roots = agent.reg.temp_dir, self._settings.cleanup.roots
         made_by_run = temp is not None and os.path.basename(temp).startswith("agent-watchdog-")  # with a mark in it
         if temp is not None and not made_by_run and not any(within(temp, root) for root in roots):
             notes.append(
-                f"temp_dir: {temp} lies below none of cleanup.roots ({', '.join(roots)}), so it is never removed"
+                f"temp_dir: {temp} is not below any of cleanup.roots ({', '.join(roots)}), so it is never removed"
             )
         return notes
 
@@ -255,7 +257,7 @@ class Registrar:
                 f"pid: agent {agent.agent_id} has process {agent.identity.pid} already; register a new agent"
             )
         if agent.status not in _TAKES_A_PID:
-            raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended and takes no pid")
+            raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being killed and takes no pid")
         before = agent.reg.owner_uid
         if taken.uid != before:
             if before != ROOT:  # never from user to user, and never to root
@@ -268,7 +270,7 @@ class Registrar:
         known = agent.agent_id, taken.identity, Status.RUNNING, now, peer.by, taken.uid
         done = await self.store.write(self.store.store.set_identity, *known)
         if not done or agent.status not in LIVE:
-            raise Conflict(f"agent {agent.agent_id} takes no pid any more; it has ended or has another")
+            raise Conflict(f"agent {agent.agent_id} no longer takes a pid; it has ended or has another one")
         command = agent.reg.command or taken.name
         agent.amend(replace(agent.reg, identity=taken.identity, owner_uid=taken.uid, command=command))
         if agent.status in (Status.QUEUED, Status.STARTING):

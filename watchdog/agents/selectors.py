@@ -99,7 +99,7 @@ def parent_of(fleet: Fleet, peer: Peer, word: str, owner: int) -> str:
     except AgentNotFound as error:
         if isinstance(error, Forbidden):
             raise
-        raise BadRequest(f"parent: {word!r} is no living agent; leave it out or name one") from None
+        raise BadRequest(f"parent: {word!r} is not a living agent; name one, or leave this out") from None
     if agent.reg.owner_uid != owner:
         raise Forbidden(f"parent: {agent.reg.name} belongs to uid {agent.reg.owner_uid}, this agent to uid {owner}")
     return agent.agent_id
@@ -123,9 +123,9 @@ def means_another(peer: Peer, word: str) -> bool:
 
 def not_yours(word: str, peer: Peer) -> NotYours:
     """The error for an agent of another user."""
-    return NotYours(f"{word!r} is an agent of another user; you are uid {peer.uid} and act on your own")
+    return NotYours(f"{word!r} is another user's agent; you are uid {peer.uid} and may act only on your own")
 
 
 def not_ours(pid: str) -> AgentNotFound:
     """The error for a pid in another pid namespace."""
-    return AgentNotFound(f"{pid} is a number of your own pid namespace; say its name or id")
+    return AgentNotFound(f"{pid} is a number of your own pid namespace; give its name or id")

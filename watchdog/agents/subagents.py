@@ -120,7 +120,7 @@ class Subagents:
                 self.threads.clear()
                 self.cleared = max(self.cleared, said)
             if beat.goes_on is not None or beat.state is State.WORKING:
-                self.goes_on = bool(beat.goes_on)  # who works will say anew what it leaves
+                self.goes_on = bool(beat.goes_on)  # an agent that works will say again what it leaves running
             return
         if beat.tool and len(self.calling) < MOST_SESSIONS:
             self.calling.add(beat.thread)

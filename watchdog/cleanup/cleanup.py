@@ -23,18 +23,18 @@ Results = list[tuple[HookSpec, HookResult]]
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
 # Built-in hook -> the field of the context that it is about, and what is said where there is none.
 PLACES = {
-    "pane": ("pane", "it sat in no pane that is known"),
+    "pane": ("pane", "no pane of it is known"),
     "git_locks": ("worktree", "no worktree was registered"),
     "worktree": ("worktree", "no worktree was registered"),
     "temp_dir": ("temp_dir", "no temp dir was registered"),
-    "registry_entry": ("registry_entry", "no other program's registry told of it"),
+    "registry_entry": ("registry_entry", "no other program's registry listed it"),
 }
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # what a hook that needs another takes for its success
 LONGEST_PAUSE = timedelta(seconds=60)
 
 
 def settings_for(settings: Settings) -> CleanupSettings:
-    """What the built-in hooks are told of the configuration."""
+    """What the built-in hooks get of the configuration."""
     return CleanupSettings(
         roots=tuple(settings.cleanup.roots),
         trash_retention_hours=settings.cleanup.trash_retention_hours,
@@ -97,9 +97,9 @@ async def run_hooks(
 ) -> Results:
     """Run what applies; what was passed over is in the answer as `nothing`. `pause` is the first back-off, doubled.
 
-    `context_for` gives every try of one hook the same `run_id`. `progress` is told before each hook what came so far,
-    and the names of this one and of those after it that have something to do.
-    Raises RegistryUnavailable: call again, what was done is not repeated.
+    `context_for` gives every try of one hook the same `run_id`. `progress` is called before each hook with what came
+    so far, and the names of this one and of those after it that have something to do. Raises RegistryUnavailable: call
+    again, what was done is not repeated.
     """
     results: Results = []
     well: dict[str, str | None] = {}  # of the hooks before: why one did not end well, or None
@@ -107,7 +107,7 @@ async def run_hooks(
         context = context_for(spec)
         progress(results, tuple(one.name for one in hooks[number:] if _applies(one, context)))
         if context.outcome not in spec.on:
-            well[spec.name] = f"not for agents that ended as {context.outcome}"
+            well[spec.name] = f"not run for agents that ended as {context.outcome}"
             continue
         place, missing = PLACES.get(spec.run or "", (None, ""))
         unmet = [f"{name}: {well[name]}" for name in spec.needs if well.get(name) is not None]
@@ -148,7 +148,7 @@ async def _run(
 ) -> HookResult:
     """One hook until it ends well or its tries are used up; at least one try, also after a daemon that died in it."""
     while True:
-        context = context_for(spec)  # anew for each try: others may have come to work there meanwhile
+        context = context_for(spec)  # again for each try: others may have come to work there meanwhile
         run = await journal.open_run(context)
         if run.status in FINAL:
             return HookResult(HookOutcome(run.status), run.message, dict(run.details))
@@ -165,7 +165,7 @@ async def _run(
             "message": result.message,
         }
         final, spent = result.outcome in FINAL, run.attempts > spec.retries
-        gives_up = run.attempts == spec.retries + 1  # told once: the reaper tries it again from time to time
+        gives_up = run.attempts == spec.retries + 1  # reported once: the reaper tries it again from time to time
         event = "cleanup.hook_finished" if final else "cleanup.hook_failed" if gives_up else "cleanup.hook_retried"
         await journal.finish_run(context, result, event, facts)
         log.info(event, **facts)

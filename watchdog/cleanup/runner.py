@@ -83,11 +83,11 @@ class CleanupRunner:
         progress: Callable[[list[dict[str, object]], tuple[str, ...]], None] = lambda cleaned, left: None,
         **words: Any,
     ) -> list[dict[str, object]]:
-        """What each hook did, in order; all of the configuration's unless told. `words`: more of the context.
+        """What each hook did, in order; all of the configuration's by default. `words`: more of the context.
 
         `first` is done before any of them runs; where none is to be run it is not. `progress` hears, before each of
         them, what those before it did, and which are left.
-        `seen`: by name of hook, what a former run saw that kept a thing in use; it is tried anew.
+        `seen`: by name of hook, what a former run saw that kept a thing in use; it is tried again.
         """
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
 

@@ -1,6 +1,6 @@
 """JSON files of other programs, changed in place: what is not ours keeps every byte, order and comment.
 
-Reading a file and writing it anew would change its layout, and with that the diff that a person is shown, and what a
+Parsing a file and writing it again would change its layout, and with that the diff that a person is shown, and what a
 removal leaves. So a member or element is put into the text, and cut out of it again.
 """
 

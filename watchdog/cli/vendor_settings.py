@@ -97,7 +97,7 @@ class HookFile:
         return sorted(found, key=repr) == sorted(((e, self._group(e, command)) for e in self.events), key=repr)
 
     def _ours(self, hooks: Node | None) -> list[tuple[Node, Node, Node]]:
-        """Each handler of ours: its event, its group, itself. Whatever has another shape is somebody else's."""
+        """Each handler of ours: its event, its group, itself. Whatever has another shape is not ours."""
         command = re.compile(rf"agent-watchdog'? beat --from {self.vendor}$")
         found = []
         for event in hooks.children if hooks is not None else ():
@@ -162,7 +162,7 @@ FILES = {
             ),
             (("timeout", 5),),
             notes=(
-                "Sessions that run already read their hooks when they start anew; until then only a daemon of their own"
+                "Running sessions read their hooks when they are restarted; until then only a daemon of their own"
                 " user knows them, by Claude Code's list of them; root's does not.",
             ),
         ),
@@ -204,7 +204,7 @@ FILES = {
             ),
             (("name", "agent-watchdog"), ("timeout", _GEMINI_MILLISECONDS)),
             comments=True,
-            notes=("Sessions that run already read their hooks when they start anew.",),
+            notes=("Running sessions read their hooks when they are restarted.",),
         ),
         HookFile(
             "opencode",

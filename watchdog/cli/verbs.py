@@ -39,10 +39,10 @@ from watchdog.errors import DaemonUnreachable, WatchdogError
 _EPILOG = """\
 targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled,
 orphans, all; on a registry that hosts share also with @HOST, like alpha@HOST.
-at night: `agent-watchdog list` (who), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (hands off),
-`kill NAME` (end its whole process tree, then clean up). `VERB --help` says more.
-exit status: 0 done or already so, 1 any target not, 64 usage, 69 no daemon, 74 output cannot be written, 75 try again,
-77 no permission, 78 configuration.
+at night: `agent-watchdog list` (which agents), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (keep
+it from being killed), `kill NAME` (kill its whole process tree, then clean up). `VERB --help` says more.
+exit status: 0 done or already so, 1 failed for some target, 64 usage, 69 no daemon, 74 output cannot be written,
+75 try again, 77 no permission, 78 configuration.
 """
 
 
@@ -74,7 +74,7 @@ def build() -> argparse.ArgumentParser:
     """The parser of everything."""
     parser = Parser(
         prog="agent-watchdog",
-        description="Watch AI coding agents, see why one is stalled, end it whole.",
+        description="Watch AI coding agents, see why one is stalled, kill its whole process tree.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -83,7 +83,7 @@ def build() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=Version, nargs=0, help="show program's version number and exit")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True, parser_class=Parser)
     verbs.add_parser("run", help="start a program as a watched agent: run --name N -- CMD", add_help=False)
-    verbs.add_parser("beat", help="say from within an agent that it makes progress", add_help=False)
+    verbs.add_parser("beat", help="report progress from within an agent", add_help=False)
     for group in (register, listing, health, events, kill, reap, restore, install_hooks, mcp, reload, doctor):
         group.add_verbs(verbs)
     return parser
@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
             return 64
         call: Callable[[argparse.Namespace], int] | None = getattr(arguments, "call", None)
         if call is None:
-            warn(f"before {arguments.verb} nothing but --socket PATH may stand")
+            warn(f"only --socket PATH may precede {arguments.verb}")
             return 64
         status = call(arguments)
         sys.stdout.flush()

@@ -37,7 +37,7 @@ from watchdog.core.source_entries import KINDS
 from watchdog.core.vendors import EXIT_KEYS
 
 BUILT_IN_HOOKS = ("pane", "git_locks", "worktree", "temp_dir", "registry_entry")
-_NOT_STOPPED = tuple(sorted(ENDED - {Status.STOPPED}))  # who was stopped is to go on later: his place stays
+_NOT_STOPPED = tuple(sorted(ENDED - {Status.STOPPED}))  # a stopped agent is to go on later: its place stays
 # What a built-in hook has where its [[hook]] does not say otherwise. Without this a `stop` would take the worktree of
 # whoever lists that hook by its two names alone.
 _BUILT_IN: dict[str, dict[str, object]] = {
@@ -217,9 +217,9 @@ class SourceSection(_Section):
     @model_validator(mode="after")
     def _check(self) -> "SourceSection":
         if self.kind not in KINDS:
-            raise ValueError(f"kind: {self.kind!r}: this version reads no such registry{suggest(self.kind, KINDS)}")
+            raise ValueError(f"kind: {self.kind!r}: this version has no such source{suggest(self.kind, KINDS)}")
         if not self.path and not KINDS[self.kind].path:
-            raise ValueError(f"path: is missing; {self.kind} has no usual place")
+            raise ValueError(f"path: is missing; {self.kind} has no default path")
         return self
 
     def place(self) -> str:
@@ -285,7 +285,7 @@ class Config(_Section):
 SHIPPED_POLICIES = tuple(
     PolicyEntry(match=PolicyMatch(type=name), after_seconds=900, exit_keys=keys) for name, keys in EXIT_KEYS.items()
 )
-# Of a user's daemon: the sessions that run already are in `list` at once. Root's reads nobody's files unasked.
+# Of a user's daemon: the sessions that run already are in `list` at once. Root's reads no user's files unasked.
 USERS_SOURCES = (SourceSection(kind="claude"),)
 DEFAULT_HOOKS = (
     HookSection(name="pane", run="pane"),  # first: a shell that is left there sits in the worktree
@@ -294,5 +294,5 @@ DEFAULT_HOOKS = (
     HookSection(name="temp_dir", run="temp_dir"),
     HookSection(
         name="registry_entry", run="registry_entry"
-    ),  # last: who finds it closed may take it that all is in order
+    ),  # last: a program that finds it closed may assume that all is cleaned up
 )

@@ -19,7 +19,7 @@ async def agent_containing(peer: Peer, fleet: Fleet) -> str | None:
     try:
         above, mark = await awaited(None, lineage, peer.pid), await awaited(None, marker, peer.pid)
     except OSError:
-        return "of somebody whom the daemon cannot see"
+        return "of a process that the daemon cannot see"
     for agent in fleet:
         if agent.agent_id == mark or not agent.processes.isdisjoint(above):
             return f"of agent {_named(agent, peer)}"

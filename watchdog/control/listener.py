@@ -50,7 +50,7 @@ class ControlSocket:
         try:
             ours, there = await threads.call(f"runtime directory {directory}", self._look, PATIENCE)
         except threads.Unanswered:
-            return  # said as `call.stuck`; whoever is connected is heard, and nobody else's path is known to be gone
+            return  # said as `call.stuck`; whoever is connected is heard, and no other agent's path is known to be gone
         if there:
             await self._keep_notify(directory)
             return

@@ -65,7 +65,7 @@ async def place(desk: ControlContext, peer: Peer, target: str) -> TargetOnHost:
     hosts = {desk.host, *await desk.store.read(desk.store.store.hosts)}
     fits = [host] if host in hosts else [h for h in hosts if len(host) >= _PREFIX and h.startswith(host)]
     if len(fits) > 1:
-        raise Ambiguous(f"host {host!r} fits {len(fits)}, say which: {', '.join(sorted(fits))}")
+        raise Ambiguous(f"host {host!r} matches {len(fits)} hosts; name one: {', '.join(sorted(fits))}")
     if fits:
         return TargetOnHost(word, fits[0])
     if target.startswith("task:"):
@@ -199,7 +199,7 @@ async def order(
         return result | {"message": f"an order for the daemon of host {host} is committed (agent-watchdog why {name})"}
     row, waits = await _followed(desk, row, host, limit, cleanup)
     if waits is not None:
-        message = f"ordered, not ended yet: {waits} (agent-watchdog why {name})"
+        message = f"requested, not finished yet: {waits} (agent-watchdog why {name})"
         return result | {"success": False, "error": "waiting", "message": message, "http_status": 202}
     outcome = {"success": row.status == "done", **row.outcome}
     if row.finished_at is None and row.step == KillStep.CLEANUP:
@@ -242,7 +242,7 @@ async def _host_of(desk: ControlContext, peer: Peer, target: str) -> str:
 
 def _forbidden(peer: Peer) -> Forbidden:
     return Forbidden(
-        f"agents of other hosts are for root and the admin group: uid {peer.uid} may be somebody else there"
+        f"only root and the admin group may act on agents of other hosts: uid {peer.uid} may be another user there"
     )
 
 
@@ -275,12 +275,12 @@ async def _followed(
                 return row, f"no daemon of host {host} is connected to this registry; the order waits for it"
             agent = await store.read(store.store.agent, row.agent_id)
             if agent is not None and agent.status is Status.UNKILLABLE:
-                return row, f"host {host} cannot end all of it, and tries again"
+                return row, f"host {host} cannot kill all of it, and tries again"
             passed = desk.clock.mono() - began
             if row.status == "open" and row.claimed_by is None and passed > patience:
-                return row, f"the daemon of host {host} has not taken it up yet (does it only observe?)"
+                return row, f"the daemon of host {host} has not started on it yet (does it only observe?)"
             if passed > limit:
-                return row, f"the daemon of host {host} is at it"
+                return row, f"the daemon of host {host} is working on it"
             await asyncio.sleep(_LOOK)
     except RegistryUnavailable as error:
         return row, f"the order for host {host} is committed, but its outcome cannot be read now: {error}"

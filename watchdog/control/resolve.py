@@ -62,7 +62,7 @@ async def resolve_ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow
     if not rows:
         there = await remote_hosts.hint(desk, peer, word)
         if (one := unwatched(desk, peer, word)) is not None:
-            raise AgentNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}")
+            raise AgentNotFound(f"{word} is listed in {one['source']} and is not watched: {one['why']}")
         raise AgentNotFound(f"no agent is called {word!r} (see: agent-watchdog list --all){there}")
     row = (mine or rows)[0]
     if not peer.may(row.registration.owner_uid):
@@ -113,13 +113,15 @@ def _no_agents(desk: ControlContext, peer: Peer, pid: str) -> AgentNotFound | Pr
 def group(desk: ControlContext, peer: Peer, target: str) -> list[Agent]:
     """The living agents of a group that the peer may touch. Raises AgentNotFound for a tag, task or type nobody has."""
     if target == "orphans":
-        raise BadRequest("orphans: they have ended already; `kill` ends what lives of them, `reap` shows it")
+        raise BadRequest(
+            "orphans: these agents have ended already; `kill` kills their remaining processes, `reap` shows them"
+        )
     mine = selectors.visible(desk.fleet, peer)
     agents = selectors.select(desk.fleet, target, mine)
     if agents or target in ("all", "stalled"):
         return agents
     if selectors.select(desk.fleet, target):
-        raise Forbidden(f"{target} fits only agents of other users; you act on your own")
+        raise Forbidden(f"{target} matches only agents of other users; you may act only on your own")
     raise AgentNotFound(f"no living agent has {target} (see: agent-watchdog list)")
 
 

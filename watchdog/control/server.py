@@ -147,7 +147,7 @@ async def _pay(desk: ControlContext, peer: Peer, user: int, request: web.Request
 def _refuse_without_space(desk: ControlContext, peer: Peer) -> None:
     why = desk.no_space(peer.uid)
     if why is not None:
-        raise NoSpace(f"{why}; no new agent and no hold before there is room again")
+        raise NoSpace(f"{why}; no new agent or hold is accepted until there is space again")
 
 
 def _problem(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> web.Response:
@@ -176,7 +176,7 @@ class Speaker(web.RequestHandler):
         if status >= 500 or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
         lines = (message or "").strip().splitlines()
-        answer = _problem(status, BadRequest.code, f"this is no HTTP request: {lines[0] if lines else status}")
+        answer = _problem(status, BadRequest.code, f"this is not an HTTP request: {lines[0] if lines else status}")
         answer.force_close()
         return answer
 

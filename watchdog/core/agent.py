@@ -18,7 +18,7 @@ from watchdog.core.sites import Site
 class Status(StrEnum):
     """Where an agent stands in its life (`agent_lifecycle.status`)."""
 
-    QUEUED = "queued"  # -> starting when somebody starts it; never judged
+    QUEUED = "queued"  # -> starting when it is started; never judged
     STARTING = "starting"  # no pid yet -> running
     RUNNING = "running"  # -> ending when a kill or a cleanup is claimed
     ENDING = "ending"  # -> one of the ended ones after the last hook, or unkillable
@@ -27,7 +27,7 @@ class Status(StrEnum):
     KILLED = "killed"  # we ended it
     COMPLETED = "completed"  # it ended by itself: exit 0, or unknown
     FAILED = "failed"  # it ended by itself: another exit status, a signal, or it never started
-    LOST = "lost"  # its boot is gone
+    LOST = "lost"  # its host was restarted
 
 
 LIVE = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING, Status.ENDING, Status.UNKILLABLE})
@@ -84,14 +84,14 @@ class Policy:
     task_status: str = "failed"
 
 
-# Of agents that nobody gave into our care: a vendor hook, or a vendor's own list of its sessions, told of them. The
+# Of agents that were only reported: by a vendor hook, or by a vendor's own list of its sessions. The
 # daemon tells of them, and ends nothing of theirs, unless a `[[policy]]` says more.
 TOLD_OF = frozenset({"hook", "claude"})
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What is known of an agent from who registered it. `after` and `ttl` are None where the policy decides."""
+    """What is known of an agent from its registration. `after` and `ttl` are None where the policy decides."""
 
     agent_id: str
     name: str
@@ -194,5 +194,5 @@ class Beat:
 
     @property
     def bare(self) -> bool:
-        """Whether it says no more than that the agent lives, what it does, and a note."""
+        """Whether it only says that the agent lives, what it does, and a note."""
         return self.progress is None and self.silent_for is None and self.tool is None and self.after is None

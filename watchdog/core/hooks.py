@@ -1,4 +1,4 @@
-"""Cleanup hooks as values: what one is told, what it answers, and the JSON form of both between daemon and helper."""
+"""Cleanup hooks as values: what one gets, what it answers, and the JSON form of both between daemon and helper."""
 
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -24,7 +24,7 @@ class HookSpec:
 
 @dataclass(frozen=True, slots=True)
 class HookContext:
-    """What a hook is told, as JSON on stdin. `outcome` is how the agent ended; paths are those that were registered."""
+    """What a hook gets, as JSON on stdin. `outcome` is how the agent ended; paths are those that were registered."""
 
     run_id: str  # idempotency key: the same for every try of this hook for this agent
     hook: str
@@ -151,7 +151,7 @@ def result_json(result: HookResult) -> dict[str, object]:
 
 
 def result_of(data: object) -> HookResult:
-    """A result from its JSON, cut to size. Raises ValueError when that is not one: these are somebody else's words."""
+    """A result from its JSON, cut to size. Raises ValueError when it is not one: another program wrote it."""
     if not isinstance(data, dict):
         raise ValueError("a hook answers with one JSON object")
     outcome, message, details = data.get("outcome"), data.get("message", ""), data.get("details", {})

@@ -44,7 +44,7 @@ class Entry:
     key: str  # names the entry within its registry (a row's id, a file's name)
     token: str  # is another when the entry means another run; a beat changes nothing of it
     name: str
-    uid: int  # who owns the file that says so: it counts for processes of that uid alone
+    uid: int  # the owner of the file that says so: it counts for processes of that uid alone
     pid: int | None = None  # None as well where the number there is no pid (thread ids, beyond pid_max)
     ticks: int | None = None  # its start ticks (field 22 of /proc/PID/stat), where the program notes them,
     boot_id: str | None = None  # of this boot
@@ -56,8 +56,8 @@ class Entry:
     started_ahead: float | None = None
     also: tuple[int, ...] = ()  # further processes of the same agent; the end of any is its end
     living: bool = True  # False: its registry says that it has ended
-    gone: str = ""  # why nobody is behind it, where its program tells no pid: its entry is closed
-    drift: str = ""  # how it and what runs disagree: told and shown, and nothing else is done by it
+    gone: str = ""  # why no process is behind it, where its program gives no pid: its entry is closed
+    drift: str = ""  # how it and what runs disagree: reported and shown, and nothing else is done about it
     remote: bool = False  # it lives on another device: shown, never judged or ended
     type: str = ""
     tags: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Entry:
     beat: str | None = None  # its last heartbeat as it stands there: other content is a new beat
     beat_at: float | None = None  # when that was, as far as it can be read: one before its process began is none
     promise: float | None = None  # seconds of silence that the program's own rhythm allows; None: none is counted
-    holders: tuple[int, ...] = ()  # no agent: nobody reads this registry, as this process, below these, stands still
+    holders: tuple[int, ...] = ()  # no agent: this registry cannot be read, as this process, below these, stands still
     unheard: str = ""  # why no beat could be written or read now (another's lock, a full disk, damage), if so
     unread: str = ""  # no agent: why nothing of that entry can be read; with "/" or ":" at its end, of all below
     state: str | None = None  # as `core.model.State`,

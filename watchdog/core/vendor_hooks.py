@@ -1,7 +1,7 @@
 """What an event of a vendor hook means as a beat, and what tells its agent to stop. Pure tables, one for each vendor.
 
 The events and fields are those that the vendors document (Claude Code, Codex, Gemini CLI: JSON on stdin; opencode: what
-our plugin passes on). Of an event that is not in the table we know that its agent lives, no more. Imported at each
+our plugin passes on). An event that is not in the table only shows that its agent lives. Imported at each
 event: imports nothing that costs time.
 """
 
@@ -103,7 +103,7 @@ def words_of_event(vendor: str, event: Event, environ: dict[str, str], *, main: 
 
     `main`: the vendor's process is the agent's own main process; where it is only the program of a script, its end is
     not the agent's. What a subagent does renews, and declares its tool; the state is the main thread's alone.
-    But a prompt of his is over with the call that it was about: nothing of the main thread would tell.
+    But a subagent's prompt is over with the call that it was about: no event of the main thread would say so.
     """
     kind = _EVENTS[vendor].get(event_name(event), "sign")
     words = _tool(vendor, event, environ) if kind == "tool" else _words(kind, event, environ)
@@ -170,7 +170,7 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
             return {**RESTS, "goes_on": False}
         case "failure" if _error(event) in _ABORTED:
             return _words("rest", event, environ)
-        case "failure":  # it tries no more by itself
+        case "failure":  # it does not try again by itself
             return {
                 "state": "waiting",
                 "tool": "",
@@ -179,7 +179,7 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
             }
         case "status":
             return _status(event, environ)
-        case "end" if _text(event, "reason") in _GOES_ON:  # what goes on is told anew by the session that follows
+        case "end" if _text(event, "reason") in _GOES_ON:  # the session that follows reports again what goes on
             return {**RESTS, "goes_on": False}
         case "end":
             return {"state": "done", "tool": ""}
@@ -211,7 +211,7 @@ def _tool(vendor: str, event: Event, environ: dict[str, str]) -> Words:
 
 def _notification(event: Event) -> Words | None:
     kind, message = _text(event, "notification_type"), _text(event, "message").lower()
-    if kind in _ASKED or (not kind and "permission" in message):  # before 2.0.37 Claude Code told no type
+    if kind in _ASKED or (not kind and "permission" in message):  # before 2.0.37 Claude Code gave no type
         return {"state": "waiting"}
     if kind == "idle_prompt" or (not kind and "waiting for your input" in message):
         return dict(RESTS)
@@ -236,7 +236,7 @@ def _left_running(event: Event, environ: dict[str, str]) -> Words:
             words["goes_on"] = any(not (attended and _is_command(task)) for task in found)
         if found:
             parts.append(f"{len(found)} {one}{'s' if len(found) > 1 else ''}")
-    return {**words, "note": f"rests; goes on by itself: {', '.join(parts)}"} if parts else words
+    return {**words, "note": f"idle; continues by itself: {', '.join(parts)}"} if parts else words
 
 
 def _is_command(task: object) -> bool:

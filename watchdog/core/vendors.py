@@ -7,7 +7,7 @@ from watchdog.core.names import name_for
 
 VENDORS = ("claude", "codex", "gemini", "opencode")
 
-# How each is told to leave at its prompt, as tmux(1) names keys. Where Ctrl-C twice does it, that is better than words:
+# How each is made to exit at its prompt, as tmux(1) names keys. Where Ctrl-C twice does it, that is better than words:
 # in a dialog it says no, where Enter says yes.
 EXIT_KEYS = {
     "claude": ("/exit", "Enter"),
@@ -71,7 +71,7 @@ def runs_as(vendor: str, argv: list[str], executable: str) -> str | None:
 def is_unprompted(vendor: str, argv: list[str]) -> bool:
     """Whether its command line leaves the first prompt to a person.
 
-    A word behind an option counts as that one's value: in doubt nobody has prompted it.
+    A word behind an option counts as that one's value: in doubt it was not prompted.
     """
     words = argv[1:]
     if argv and argv[0].rpartition("/")[2] in _INTERPRETERS:
@@ -103,7 +103,7 @@ def is_launcher(argv: list[str]) -> bool:
 
 
 def is_prompt(argv: list[str]) -> bool:
-    """Whether a process is a shell that was told nothing to run: a person types into it."""
+    """Whether a process is a shell without a command to run: a person types into it."""
     if not argv or argv[0].rpartition("/")[2].lstrip("-") not in _PERSONS:
         return False
     words = iter(argv[1:])
@@ -121,7 +121,7 @@ def is_prompt(argv: list[str]) -> bool:
 
 
 def agent_name(vendor: str, directory: str, pid: int) -> str:
-    """What an agent is called that a vendor hook or registry told of: program, last part of its directory, pid."""
+    """The name of an agent that a vendor hook or registry reported: program, last part of its directory, pid."""
     place = directory.rstrip("/").rpartition("/")[2][:30]
     return name_for(f"{vendor}-{place}" if place else vendor, str(pid))
 

@@ -166,7 +166,7 @@ class Custodians:
         Never by root's daemon to a user's: it speaks at no path that a user controls.
         """
         if self._me.uid == ROOT and holder.daemon.uid != ROOT:
-            raise DaemonUnreachable(f"it is watched by {holder}; say it there")
+            raise DaemonUnreachable(f"it is watched by {holder}; report it there")
         if self._waiting >= MOST_WAITING:
             raise DaemonUnreachable(f"{holder} is slow")
         self._waiting += 1
@@ -264,7 +264,9 @@ class Custodians:
         elif agent.owner.elsewhere is not None:
             former = agent.owner.elsewhere
             agent.taken_over()
-            self._tell("agent.taken_over", agent, f"{former} is gone, or holds it no more; its silence begins anew")
+            self._tell(
+                "agent.taken_over", agent, f"{former} is gone, or no longer watches it; its silence starts from zero"
+            )
 
     def _holder(self, agent: Agent) -> Holder | None:
         if agent.identity is None:

@@ -44,7 +44,7 @@ MOST_LISTED = MOST_ENTRIES  # of one agent: a program that gives its entry anoth
 MISSED = 2  # looks that do not find an entry until it counts as gone: a file may be just being replaced
 FULL = (
     f"{MOST_ENTRIES + 1} living entries or more, of which {MOST_ENTRIES} are watched, as many as one uid may have"
-    " agents: the others are not; end those that are not needed, or share them out over registries of several users"
+    " agents: the others are not; stop those that are not needed, or spread them over registries of several users"
 )
 REPORTED_AT_ONCE = 16  # drifts of one look: with 256 new ones each time the log would hold nothing else
 Json = dict[str, object]
@@ -314,7 +314,7 @@ class ForeignRegistry:
             one for one in agent.reg.entries if (one.kind, one.path, one.key) != (self.kind, self.path, entry.key)
         )
         if len(others) >= MOST_LISTED:
-            raise Conflict(f"{agent.reg.name} stands in {len(others)} entries already")
+            raise Conflict(f"{agent.reg.name} is in {len(others)} entries already")
         await self._keep(agent, (*others, listed))
 
     async def _refresh(self, agent: Agent, own: Listed, entry: Entry) -> None:

@@ -33,7 +33,9 @@ async def remove_entries(
             there = [entry_of(one) for one in await owners.call_alone(uid, "source_discover", where, _SECONDS)]
             entry = next((one for one in there if one.key == place.key), None)
             if entry is None or _lives(entry):
-                told.append(f"{place.kind}: {'nothing left' if entry is None else 'kept, it means another run by now'}")
+                told.append(
+                    f"{place.kind}: {'nothing left' if entry is None else 'kept, it belongs to another run now'}"
+                )
                 continue
             args = {**where, "key": place.key, "token": entry.token, "end": end_json(end)}
             done = await owners.call_alone(uid, "source_forget", args, _SECONDS)

@@ -32,7 +32,7 @@ from watchdog.telemetry import logger
 AT_ONCE = 4  # owners that are asked at a time
 MOST = 1024  # reports of one owner in one round
 TOLD = 16  # of one owner, that cannot be taken; the round after tells more
-WHY = "its `run` has written down that it ended, when no daemon could be told"
+WHY = "its `run` recorded that it ended when no daemon could be reached"
 
 
 class RunReportImporter:

@@ -4,7 +4,7 @@ A file of 8 MiB in the state directory, one more beside a log file on another fi
 posix_fallocate(3). A write that meets a full disk is given a slice of it and done again; so a program that takes
 whatever is freed has to be faster eight times. (The registry's write-ahead log has room of its own besides, which no
 other program can take: `registry.sqlite`.) It is made again when so much is free that it would be free once more
-afterwards: a disk that is filled and emptied in turn is told of once.
+afterwards: a disk that is filled and emptied in turn is reported once.
 
 Copy-on-write file systems (Btrfs, ZFS) need space to free space; there the room in the write-ahead log is no promise.
 """
@@ -82,7 +82,7 @@ class Reserve:
     async def round(self) -> None:
         """Look at the disks, and make what is missing when there is room again.
 
-        A disk that hangs is waited for `PATIENCE` seconds, is named in `status` (`threads`) and keeps nobody's end.
+        A disk that hangs is waited for `PATIENCE` seconds, is named in `status` (`threads`) and delays no agent's kill.
         """
         with suppress(threads.Unanswered):
             await threads.call(f"the disk of {self._state.path}", self.look, PATIENCE)
@@ -90,7 +90,7 @@ class Reserve:
     def look(self) -> None:
         """The same, in the caller's thread: it may wait for the disk."""
         for one in self._all():
-            with suppress(OSError), one.lock:  # a directory that is away is told by whoever needs it
+            with suppress(OSError), one.lock:  # a missing directory is reported by the part that needs it
                 self._look(one)
 
     def _all(self) -> list[_Ballast]:

@@ -31,7 +31,7 @@ class CgroupFreezer:
 
     @property
     def freezable(self) -> bool:
-        """Whether to freeze it: somebody is in it, nobody else's as far as is known, and this round did not try."""
+        """Whether to freeze it: it is in use, nobody else's as far as is known, and this round did not try."""
         return self._populated and not self._foreign and not self.frozen and not self._tried
 
     def who(self) -> frozenset[int]:

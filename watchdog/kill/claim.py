@@ -29,7 +29,7 @@ from watchdog.processes.identity import presence
 from watchdog.processes.signals import is_ancestor
 from watchdog.registry.store import AsyncStore
 
-STARTED_US = "its process started this daemon, which cannot end it"
+STARTED_US = "it is an ancestor of this daemon, which therefore cannot kill it"
 LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
 
 
@@ -75,7 +75,7 @@ class Claim:
         order = opened.order
         if order.resumed and order.reason in WITHDRAWN_BY_BEAT and progress.step in BEFORE_SIGNALS:
             # What it said while no daemon listened is only reaching us now.
-            return await self.withdraw(opened, "the daemon was restarted before the first signal: it is judged anew")
+            return await self.withdraw(opened, "the daemon was restarted before the first signal: it is judged again")
         await self._hearing.follow(agent, self._store)  # while its process can be asked: its hooks run as that uid
         self._hearing.sockets.drain(agent.agent_id)
         if why := self._reason(opened, opened.order):
@@ -97,7 +97,7 @@ class Claim:
             say=not again,
         )
         if not taken:
-            return self._withdrawn(opened, "its row was closed by somebody else", closed=True)
+            return self._withdrawn(opened, "its row was closed by another process", closed=True)
         if order.reason in WITHDRAWN_BY_BEAT and progress.step in ASKING and agent.reg.source == "run":
             await asyncio.sleep(LAST_WORD)
         # No await from here to the end of the claim: a beat that came meanwhile, or lay with `run`, counts, as does
@@ -120,7 +120,7 @@ class Claim:
         claim = self._store.store.claim_request
         if await self._store.write(claim, order.request_id, me, now, takeover_from=order.former):
             return Claimed(opened.order)
-        return self._withdrawn(opened, "its order is not ours any more")
+        return self._withdrawn(opened, "its kill request belongs to another daemon now")
 
     def listen(self, opened: OpenOrder) -> None:
         """Until the first signal is sent, a beat withdraws what was ordered for lack of beats. Raises BeatArrived."""

@@ -91,7 +91,7 @@ class Close:
             Status.ENDING,
             now=self._clock.now().wall,
             who=self._me,
-            why="what could not be ended is gone",
+            why="the processes that could not be killed are gone",
         ):
             agent.become(Status.ENDING)
         if not agent.exit.known:
@@ -404,7 +404,7 @@ def _end_of(outcome: KillOutcome) -> Status:
 
 
 def _not_ours(order: KillOrder) -> NotOurs:
-    return NotOurs(f"kill request {order.request_id} is not ours any more: it is left alone")
+    return NotOurs(f"kill request {order.request_id} belongs to another daemon now: it is left alone")
 
 
 def _worth_saying(order: KillOrder, progress: KillProgress) -> bool:
@@ -429,4 +429,4 @@ def _left(ended: TerminationResult) -> str:
 def _reused(agent: Agent) -> str:
     """Who looks for the pid now finds somebody else, whom nobody has touched."""
     main = agent.identity
-    return f"; its pid {main.pid} has passed on to another process" if main is not None and passed_on(main) else ""
+    return f"; pid {main.pid} has been reused by another process" if main is not None and passed_on(main) else ""

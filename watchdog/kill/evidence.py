@@ -64,10 +64,7 @@ async def collect_evidence(agent: Agent, held: str | None, owners: HelperPool, p
     tool = None if not said.tool else {"name": _words(said.tool), "left_seconds": _seconds(ages.tool_left)}
     progress = None
     if said.progress is not None:
-        progress = {
-            "value": said.progress,
-            "unchanged_seconds": _seconds(ages.progress_age),
-        }
+        progress = {"value": said.progress, "unchanged_seconds": _seconds(ages.progress_age)}
     return {
         "verdict": f"{agent.judged.verdict or 'none yet'}: {_words(agent.judged.line) or 'not judged'}",
         "heartbeat": _heartbeat(agent),
@@ -79,7 +76,7 @@ async def collect_evidence(agent: Agent, held: str | None, owners: HelperPool, p
         "seen": {str(kind): f"{_words(s.text)}, {_seconds(s.age)} s ago" for kind, s in agent.sights.seen.items()},
         "looks_that_failed": {str(kind): _words(why) for kind, why in agent.sights.failed.items()},
         "hold": _words(held),
-        "last_words": {"note": _words(said.note) or "none was ever said", "output": output},
+        "last_words": {"note": _words(said.note) or "none was ever reported", "output": output},
         "pane": pane or "it has no terminal",
     }
 
@@ -103,11 +100,8 @@ def _heartbeat(agent: Agent) -> dict[str, object]:
 def _beat_file(agent: Agent) -> str | None:
     if agent.reg.beat_file is None:
         return None
-    return (
-        "read"
-        if agent.heartbeat.silence.hindrance.unread is None
-        else f"could not be read for {_seconds(agent.heartbeat.silence.hindrance.unread)} s"
-    )
+    unread = agent.heartbeat.silence.hindrance.unread
+    return "read" if unread is None else f"could not be read for {_seconds(unread)} s"
 
 
 async def _output(agent: Agent, owners: HelperPool) -> object:

@@ -116,7 +116,7 @@ class Safeguards:
                 "clock.gap", seconds=round(passed + slept, 1), counted=min(passed, 2 * interval), slept=True
             )
         elif missed:
-            self._settle(f"we did not watch for {passed:.0f} s", now.mono, interval)
+            self._settle(f"the daemon did not watch for {passed:.0f} s", now.mono, interval)
             self._log.event("clock.gap", seconds=round(passed, 1), counted=2 * interval)
         elif abs(stepped) > STEPPED:
             self._settle(f"the clock was set by {stepped:+.0f} s", now.mono, interval)

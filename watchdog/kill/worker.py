@@ -37,7 +37,7 @@ from watchdog.registry.rows import Proof, RequestRow
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
 
-OBSERVES = 'the daemon only observes (mode = "observe"): it ends nothing'
+OBSERVES = 'the daemon only observes (mode = "observe"): it kills nothing'
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
 BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
 MOST_SAID, LONGEST_SAID = 1000, 100  # things that are told of one order, and characters of each that are kept
@@ -113,7 +113,7 @@ class KillWorker:
         if self.observe and reason not in DEAD:
             raise Conflict(OBSERVES)
         if started_us(agent):
-            raise Conflict(f"{agent.reg.name}: {STARTED_US}; right: end it from outside, or start the daemon elsewhere")
+            raise Conflict(f"{agent.reg.name}: {STARTED_US}; kill it from outside, or start the daemon elsewhere")
         async with agent.ending.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.ending.request_id is not None:
                 if run := self._runs.get(agent.ending.request_id):  # else it is done, and can be asked for
@@ -138,8 +138,8 @@ class KillWorker:
                 event=event,
             )
             if not opened:
-                words = "is open already; one that the log calls row.quarantined has to be mended or deleted"
-                raise Conflict(f"another kill request for {agent.reg.name} {words}")
+                words = "one that the log reports as row.quarantined must be repaired or deleted first"
+                raise Conflict(f"{agent.reg.name} already has an open kill request ({words})")
             order = KillOrder(
                 request_id, agent, reason, options, by, why, beats, finished=agent.heartbeat.said.finished
             )
@@ -167,7 +167,7 @@ class KillWorker:
         asked = progress.step is KillStep.REQUESTED
         finished = agent.heartbeat.said.finished if finished is None and asked else finished is True
         dead = progress.step is KillStep.CLEANUP
-        reason, why = (Reason.LOST, "its boot is gone") if lost and not dead else (row.reason, why)
+        reason, why = (Reason.LOST, "its host was restarted") if lost and not dead else (row.reason, why)
         order = KillOrder(
             row.request_id,
             agent,
@@ -409,7 +409,7 @@ class _OrderRun:
             said = await self._stages.evidence.collect(order.agent)
             progress.looked(snapshot, said)
         elif not await self._save(step):
-            raise Conflict(f"kill request {order.request_id} is not ours any more: nothing is signalled")
+            raise Conflict(f"kill request {order.request_id} belongs to another daemon now: nothing is signalled")
 
     def signalled(self, name: str, pids: list[int]) -> None:
         main = self.opened.order.agent.identity

@@ -42,7 +42,7 @@ def purge(conversation: dict[str, object], dry_run: bool) -> dict[str, object]:
 
 
 def _usual(told: Conversation) -> str:
-    """Where its program has its directory unless told."""
+    """Where its program has its directory by default."""
     home = os.path.expanduser("~")
     match told.vendor:
         case "claude":

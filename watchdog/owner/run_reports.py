@@ -1,7 +1,7 @@
 """What a `run` has written down of its agent's end, for a daemon that was not there (`cli.run.report`).
 
-Read by a helper of the uid whose word it is: the file and its directory are his own and writable by nobody else, or it
-is refused. Whatever it holds is bounded here and checked by the daemon.
+Read by a helper of the uid that reports it: the file and its directory belong to that uid and no other can write
+there, or it is refused. Whatever it holds is bounded here and checked by the daemon.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from watchdog.owner import paths
 
 MOST_BYTES = 1 << 16  # of one, as the control socket takes them
 MOST_LISTED = 256  # as many as a `run` leaves in one directory
-ROOM = 1 << 19  # bytes of all reports in one answer; who asks again gets the rest
+ROOM = 1 << 19  # bytes of all reports in one answer; the next call gets the rest
 MOST_FALLBACKS = 8  # directories of one uid in /tmp; there is one, or two were made at the same time
 _NAME = re.compile(r"[0-9a-f]{32}")
 
@@ -44,7 +44,7 @@ def end_reports(directories: list[str], passed: list[str]) -> dict[str, Any]:
         except (FileNotFoundError, PathRefused):
             continue
         except PermissionError as error:
-            if _is_own(os.path.dirname(directory)):  # else somebody else has taken its name
+            if _is_own(os.path.dirname(directory)):  # else another user has taken its name
                 problems[directory] = str(error)
             continue
         try:

@@ -1,7 +1,7 @@
-"""Which conversation an agent is in, captured before anything is done to it: who ends by itself takes its list along.
+"""Which conversation an agent is in, captured before anything is done to it: its exit may remove its entry.
 
-Its own program's word, by the owner's helper; else the transcript that it told of; else a foreign registry's word.
-What is not known is not guessed: a wrong conversation taken up again, or purged, would be somebody else's work.
+What its own program says, by the owner's helper; else the transcript that it reported; else what a foreign registry
+says. What is not known is not guessed: a wrong conversation taken up again, or purged, would be another agent's work.
 """
 
 from watchdog.agents.agent import Agent
@@ -34,5 +34,5 @@ async def find_conversation(agent: Agent, owners: HelperPool) -> Conversation | 
 
 
 def _may_have(agent: Agent) -> bool:
-    """Whether a program that keeps conversations is seen in it: nobody else's end waits for a helper."""
+    """Whether a program that keeps conversations is seen in it: no other agent's end waits for a helper."""
     return not _PROGRAMS.isdisjoint({agent.reg.agent_type, agent.reg.command, *(m.name for m in agent.tree.members)})

@@ -29,7 +29,7 @@ async def waiting(fleet: Fleet) -> Mapping[int, float]:
 
 
 async def see_halts(agents: Iterable[Agent]) -> None:
-    """Whom of these somebody has stopped on purpose, by the last scan."""
+    """Which of these a person has stopped on purpose, by the last scan."""
     doubtful = {agent.agent_id: agent for agent in agents}
     asked = tuple(m.identity.pid for agent in doubtful.values() for m in agent.tree.members if m.state in "tT")
     stopped = await awaited(None, stops, asked) if asked else {}
@@ -53,7 +53,7 @@ def measure(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) ->
 def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE) -> None:
     """The CPU that its tree used since the last scan, or waited for in vain, if it has said nothing since then.
 
-    Children that began and ended between two scans count by what their parents were told of them.
+    Children that began and ended between two scans count by what their parents learned of them.
 
     What it used before it fell silent speaks for nothing: else each stall would be found later. `waited_by`: by pid.
     """

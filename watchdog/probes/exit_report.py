@@ -1,7 +1,7 @@
-"""How an agent ended, as its `run` has written it down: no daemon was there to be told, or it did not hear it.
+"""How an agent ended, as its `run` has recorded it: no daemon was there to get a report, or it did not get it.
 
-The word of the uid whose file it is, asked of his helper: of the agent's owner, and of root if its `run` started one
-that dropped to another uid. It says how an agent ended, never that it has: that only the kernel proves.
+The report of the uid that owns the file, asked of that uid's helper: of the agent's owner, and of root if its `run`
+started one that dropped to another uid. It says how an agent ended, never that it has: that only the kernel proves.
 """
 
 import os
@@ -19,7 +19,7 @@ DIRECTORY = "reports"  # beside `notify`, as `cli.run.report` has it
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
-    """An exit code or a signal, and when; None: not told."""
+    """An exit code or a signal, and when; None: unknown."""
 
     exit_code: int | None
     exit_signal: int | None
@@ -33,8 +33,8 @@ class ExitReports:
         self._owners = owners
 
     async def learn(self, agent: Agent) -> bool:
-        """Whether it tells how the agent ended, which is then noted; else why nobody knows is."""
-        agent.exit.unknown("its `run` has ended without a word on it")
+        """Whether it tells how the agent ended, which is then noted; else why that is not known."""
+        agent.exit.unknown("its `run` exited without reporting its end")
         if agent.notify_socket is None:
             return False
         path = os.path.join(os.path.dirname(os.path.dirname(agent.notify_socket)), DIRECTORY, agent.agent_id)
@@ -44,7 +44,7 @@ class ExitReports:
                 end = end_of(await self._owners.call(uid, "end_report", {"path": path}, DEADLINE))
             except (OwnerCallFailed, BadRequest) as error:
                 if getattr(error, "reason", "") not in ("ENOENT", "EACCES"):
-                    agent.exit.unknown(f"the word that its `run` left cannot be read: {error}"[:500])
+                    agent.exit.unknown(f"the report that its `run` left cannot be read: {error}"[:500])
                 continue
             agent.exit.read(end.exit_code, end.exit_signal, told(end))
             return True
@@ -52,9 +52,9 @@ class ExitReports:
 
 
 def told(end: ExitReport) -> str:
-    """From whom that is known."""
+    """How that is known."""
     at = f" at {end.at:%Y-%m-%dT%H:%M:%SZ}" if end.at is not None else ""
-    return f"as its `run` wrote down{at}, when no daemon could be told"
+    return f"as its `run` recorded{at} when no daemon could be reached"
 
 
 def end_of(report: Any) -> ExitReport:

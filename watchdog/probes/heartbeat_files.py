@@ -1,7 +1,7 @@
 """Heartbeat files: a new mtime is a beat. The daemon never opens or stats the path; the owner's helper does.
 
 A file that cannot be read, or a helper that hangs on it, is missing evidence about that agent alone: its other
-channels, its process and everybody else are judged on.
+channels, its process and all other agents are judged as before.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class HeartbeatFiles:
     def look(self) -> None:
         """Start a look at each file whose former look is over; the beats found count when they are found.
 
-        Call it when silence has been reckoned: who would be too silent by an answer that is old is unread instead.
+        Call it after silence was computed: an agent that would be too silent by an old answer is unread instead.
         """
         for gone in self._files.keys() - {agent.agent_id for agent in self._fleet}:
             self._inquiries.forget(_key(gone))
@@ -90,7 +90,7 @@ class HeartbeatFiles:
             self._unread(agent, file, str(error))
 
     def _unread(self, agent: Agent, file: _File, why: str) -> None:
-        """Its file tells nothing. Who beats elsewhere too is judged by that."""
+        """Its file says nothing. An agent that also beats elsewhere is judged by that."""
         if agent.heartbeat.silence.hindrance.unread is None and agent.heartbeat.rhythm.beats == file.heard:
             agent.heartbeat.silence.unread_now()
             with logger.caused_by(agent.reg.owner_uid):
@@ -98,9 +98,9 @@ class HeartbeatFiles:
 
 
 def _set_back(former: object, stamp: dict[str, object]) -> bool:
-    """Whether somebody gave it an older time than it had (`rsync -t`, `touch -d`): nobody wrote it then.
+    """Whether it got an older time than it had (`rsync -t`, `touch -d`): it was not written then.
 
-    Who writes it while its clock is wrong makes both of its times so.
+    A write while the clock is wrong makes both of its times wrong.
     """
     before = former.get("mtime_ns") if isinstance(former, dict) else None
     written, changed = stamp.get("mtime_ns"), stamp.get("ctime_ns")

@@ -1,7 +1,7 @@
 """What changes while a silent agent works: its transcript, its log, its tmux pane, the bytes its processes move.
 
-Asked of the owner's helper, beside the sweep, and of agents alone that have been silent for a while: who beats costs
-nothing. Growth counts from one look to the next, so that nothing from before the silence speaks for it.
+Asked of the owner's helper, beside the sweep, and only of agents that have been silent for a while: one that beats
+costs nothing. Growth counts from one look to the next, so that nothing from before the silence speaks for it.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class OutputGrowth:
         self._shown: dict[str, list[tuple[str, str, str]]] = {}  # by agent: pane, size and hash, the newest last
 
     def look(self) -> list[Agent]:
-        """Ask about everybody in question, and say who that is. Call it when silence has been reckoned."""
+        """Ask about every agent in question, and return them. Call it when silence has been reckoned."""
         doubtful = [agent for agent in self._fleet if agent.in_question]
         asked = {agent.agent_id for agent in doubtful}
         for key in [key for key in self._asked if key[0] not in asked]:  # also of what had no answer: no pane, no file

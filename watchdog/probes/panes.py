@@ -1,7 +1,7 @@
 """The panes that agents sit in: asked of the owners' helpers once each process is known, and kept with the agent.
 
-It is found while the agent lives, since nobody can tell afterwards whose pane it was. Who has no terminal is not asked
-about. What a pane shows is asked for once, before a kill.
+It is found while the agent lives, since it cannot be known afterwards whose pane it was. Who has no terminal is not
+asked about. What a pane shows is asked for once, before a kill.
 """
 
 import asyncio
@@ -48,7 +48,9 @@ class Panes:
         """One that cannot be found now is looked for once more before a kill."""
         args = {"pid": main.pid, "start_ticks": main.start_ticks, "told": agent.reg.its_pane or {}}
         async with self._asking:
-            with suppress(OwnerCallFailed, KeyError, TypeError, ValueError):  # it is his process, he may say anything
+            with suppress(
+                OwnerCallFailed, KeyError, TypeError, ValueError
+            ):  # the helper is that user's process, and may say anything
                 self._keep(agent, await self._owners.call(owner_of(agent), "pane_find", args, FINDING))
 
     async def last_screen(self, agent: Agent) -> dict[str, object] | None:
@@ -63,7 +65,7 @@ class Panes:
             lines = [str(line)[:LINE] for line in answer["lines"]][-LINES:]
         except OwnerCallFailed as error:
             return {"where": words(agent.reg.its_pane), "screen": f"not known: {error}"[:LARGEST]}
-        except (KeyError, TypeError, ValueError) as error:  # it is his process, he may say anything
+        except (KeyError, TypeError, ValueError) as error:  # the helper is that user's process, and may say anything
             return {"where": words(agent.reg.its_pane), "screen": f"not known: no answer of ours ({error!r})"[:LARGEST]}
         return {"where": words(agent.reg.its_pane), "screen": lines or "it is empty"}
 
@@ -88,5 +90,5 @@ def words(pane: Mapping[str, object] | None) -> str | None:
 
 
 def _is_found(pane: Mapping[str, object] | None) -> bool:
-    """Whether the helper has found it; else somebody told of it at most."""
+    """Whether the helper has found it; else it was reported at most."""
     return pane is not None and "server_pid" in pane

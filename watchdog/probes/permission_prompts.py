@@ -2,8 +2,8 @@
 
 Asked of the owners' helpers beside the sweep, seldom (a quarter of `prompt_limit`) and few at a time, so that it costs
 the same however many agents beat; those whose silence, or whose start, may soon decide are asked about each time. Only
-a screen that shows the same letters from look to look is told to people. A prompt is no activity and renews nothing;
-while it stands, an agent that is silent, or has not spoken yet, waits for a person (`core.verdict`).
+a screen that shows the same letters from look to look is reported to people. A prompt is no activity and renews
+nothing; while it stands, an agent that is silent, or has not spoken yet, waits for a person (`core.verdict`).
 
 One that said itself that it waits is looked at, too: with Codex and Gemini CLI no hook tells that a person has said yes
 and the tool runs, which may hang. Two looks in a row that show it at work are a word of the agent.
@@ -31,7 +31,7 @@ AT_ONCE = 4  # agents that one sweep asks about, and so many more where it may s
 LOOKS = 4  # in one `prompt_limit`
 UNTOLD = ("codex", "gemini")  # whose hooks do not tell that a person has said yes
 NOTE = "its pane shows that it was answered"
-TOLD = "a prompt that was told of before the daemon was restarted"
+TOLD = "a prompt that was reported before the daemon was restarted"
 SUBJECT = "prompt"  # of its question to the helper
 FIRST = "first prompt"  # likewise
 
@@ -49,7 +49,7 @@ class HumanAttention(Protocol):
 
 
 class PermissionPrompts:
-    """Looks at panes; what it finds is in `sights.prompt`, and told when it is older than the limit."""
+    """Looks at panes; what it finds is in `sights.prompt`, and reported when it is older than the limit."""
 
     def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock, announcer: HumanAttention) -> None:
         self._fleet = fleet
@@ -115,7 +115,7 @@ class PermissionPrompts:
                 or agent.status is not Status.RUNNING
                 or agent.ending.request_id is not None
             ):
-                continue  # most sit in none; who is being ended is left alone until that is called off
+                continue  # most are in none; one that is being killed is left alone until that is called off
             states = (None, State.WORKING) if prompt is None else (None, State.WORKING, State.WAITING)
             open_yet = agent.heartbeat.said.state in states or (
                 agent.reg.agent_type in UNTOLD and agent.heartbeat.asks_itself
@@ -123,12 +123,8 @@ class PermissionPrompts:
             if pane is not None and pane.get("terminal") == "tmux" and open_yet:
                 yield agent
             elif prompt is not None:
-                self._over(
-                    agent,
-                    f"it says {agent.heartbeat.said.state}"
-                    if agent.heartbeat.said.state not in states
-                    else "it sits in no tmux pane",
-                )
+                state = agent.heartbeat.said.state
+                self._over(agent, f"it says {state}" if state not in states else "it sits in no tmux pane")
 
     def _ask(self, agent: Agent) -> None:
         def failed(error: OwnerCallFailed) -> None:
@@ -152,7 +148,7 @@ class PermissionPrompts:
             return
         before = self._shown.get(agent.agent_id, screen)  # unknown to a daemon that was restarted
         if prompt is not None and (not asks or screen != before):
-            self._over(agent, "its pane asks no more, or something else")
+            self._over(agent, "its pane no longer asks, or asks something else")
             prompt = None
         if not asks:
             return
@@ -164,7 +160,7 @@ class PermissionPrompts:
         if prompt.age >= agent.policy.prompt_limit:
             limit = span(agent.policy.prompt_limit)
             seen = f"its pane {screen[0]} has shown {asks} for {span(prompt.age)} (limit {limit})"
-            self._announcer.needs_human(agent, f"{seen}; it says nothing of that itself")
+            self._announcer.needs_human(agent, f"{seen}; it does not report that itself")
 
     def _take_answered(self, agent: Agent, *, works: bool) -> None:
         """A look at one that says that it waits. The first may have come before its dialog was drawn."""

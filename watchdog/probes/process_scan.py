@@ -1,4 +1,4 @@
-"""One /proc scan for all who want one at the same time: the sweep's once-a-minute look and every kill's looks."""
+"""One /proc scan for all that want one at the same time: the sweep's look once a minute and every kill's looks."""
 
 import asyncio
 import os
@@ -77,7 +77,7 @@ class ProcessScanner:
 
     async def _scan(self) -> Trees:
         agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
-        # A session whose agent has ended, or is being ended, may have begun anew, and is another's then.
+        # A session whose agent has ended, or is being killed, may have begun again, and is another's then.
         taken = frozenset().union(*(agent.reg.served for agent in self._fleet if agent.status in _GOES_ON))
         roots = [_root(agent, frozenset() if agent.status in _GOES_ON else taken) for agent in agents.values()]
         roots, found, self.services = await reader.awaited(self._executor, survey, self._host, roots, os.getpid())

@@ -2,7 +2,7 @@
 
 Asked of the owners' helpers beside the sweep: of agents of Claude Code, Codex and Gemini CLI that said that they work
 or wait for a person and have been silent for a moment, each now and then and few at a time. Claude Code's is found by
-its process; that of the others is the one that their hooks told of, where the process has no other session.
+its process; that of the others is the one that their hooks reported, where the process has no other session.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ LOOKS = 8  # in the silence that is too long
 SUBJECT = "session"  # of its question to the helper
 PROCESSES = 64  # of one tree that are asked about
 CLAUDE = "claude"
-TOLD = ("codex", "gemini")  # whose hooks tell of the file
+TOLD = ("codex", "gemini")  # whose hooks report the file
 NOTE = "its own session file says so"
 
 

@@ -117,7 +117,7 @@ class OwnerLeftovers:
                 outcome = HookOutcome.TIMEOUT if error.reason == "late" else HookOutcome.FAILED
                 return HookResult(outcome, str(error), {"reason": error.reason})
             except ValueError as error:
-                return hooks.failed(f"the helper's answer is no result: {error}", reason="garbled")
+                return hooks.failed(f"the helper's answer is not a result: {error}", reason="garbled")
 
         act_on = act if finding.action == "remove" else None
         return Leftover(

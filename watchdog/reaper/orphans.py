@@ -131,7 +131,7 @@ class Orphans:
         if reg.identity is not None and presence(reg.identity, None) is not Presence.ABSENT:
             return "its agent's row is closed, but its main process is not proved dead"
         if reg.told_of and Step.KILL not in policy.ladder:
-            return "its agent was only told of: what it left was never ours to end"
+            return "its agent was only listed by another program: what it left is not the daemon's to kill"
         ended_agent = Agent(reg, policy, row.status)
         ended_agent.tree.remember(members)
         ended_agent.judged.written(None, "outlived its agent")

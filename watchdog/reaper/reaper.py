@@ -299,7 +299,7 @@ class Reaper:
             return
         doing = one.kind, one.what, one.agent_id, one.owner_uid
         if doing in self._doing:
-            one.result = hooks.kept("not now: another round is about it")
+            one.result = hooks.kept("not now: another round is working on it")
             return
         self._doing.add(doing)
         try:
@@ -335,7 +335,7 @@ class Reaper:
         """Order its orphans to be ended. The daemon's own orders keep to the budget; an operator waits for the end."""
         own = by == "daemon"
         if own and self._restraint.spent(agent.reg.owner_uid):
-            return hooks.kept("not now: as many were ended within a minute as kill.max_per_minute says")
+            return hooks.kept("deferred: kill.max_per_minute reached")
         try:
             why = f"{len(agent.tree.members)} process{'' if len(agent.tree.members) == 1 else 'es'} outlived it"
             options = KillOptions(cleanup=False, by_root=by_root)  # its hooks have run
@@ -344,11 +344,11 @@ class Reaper:
             return hooks.failed(str(error), reason=error.code)
         if own:
             self._restraint.killed(agent)
-            return hooks.done("ordered to be ended", request_id=request_id)
+            return hooks.done("kill requested", request_id=request_id)
         limit = (agent.policy.grace + agent.policy.verify).total_seconds() + 10
         outcome = await self._worker.finished(request_id, limit)
         if outcome is None:
-            return hooks.failed("not ended yet; it goes on", request_id=request_id)
+            return hooks.failed("not finished yet; it continues", request_id=request_id)
         answer = hooks.done if outcome.get("success") else hooks.failed
         return answer(str(outcome.get("message")), request_id=request_id, processes=outcome.get("processes") or [])
 
@@ -374,7 +374,7 @@ class Reaper:
             return hooks.kept("its agent lives")
         with contextlib.suppress(FileNotFoundError):
             if remove() is False:
-                return hooks.kept("somebody is in it")
+                return hooks.kept("it is in use")
         return hooks.done("removed")
 
     # -- telling

@@ -118,7 +118,7 @@ def to_request(raw: Raw) -> RequestRow:
         identity = _identity({**raw, "pidfd_inode": None}, text(raw, "host"), text(raw, "boot_id"))
     outcome = mapping(raw, "outcome")
     if raw["status"] == "claimed" and raw["claimed_by"] is None:
-        raise BadRow("claimed_by: None, though it is claimed: nobody could take it over")
+        raise BadRow("claimed_by: None, though it is claimed: no daemon could take it over")
     if raw["status"] in OPEN_STATUSES and raw["step"] == KillStep.CLEANUP and outcome.get("status") not in ENDED:
         raise BadRow(f"outcome: at step 'cleanup' its status is {outcome.get('status')!r}, which is no end")
     return RequestRow(

@@ -285,7 +285,7 @@ class Daemon:
         self.begun_anew = lost is not None
         if lost is not None:
             log.event("registry.begun_anew", why=lost.why, kept_as=lost.kept_as)
-            why = f"the former registry was lost ({lost.why}), and what operators held with it"
+            why = f"the former registry was lost ({lost.why}), and the holds of operators with it"
             await self.store.write(store.add_hold, None, why, os.geteuid(), clock.now().wall, host=self.host)
         self.users = Users(clock, log)
         self.users.changed = reader.share
@@ -524,7 +524,7 @@ class Daemon:
         """A signal came: heeded at once where it stops us, by the next look where it is a reload."""
         if self.summons.stop is not None and not self.stopping.is_set():
             self.log.event("daemon.stopping", signal=self.summons.stop.name)
-            self.supervisor.stopping("stopping; agents go on living")
+            self.supervisor.stopping("stopping; agents keep running")
             self.exit_timer.arm(0)
             self.stopping.set()
         if self.summons.reload:

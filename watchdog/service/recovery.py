@@ -98,8 +98,8 @@ class Recovery:
                 elif agent.told.needed_human:
                     agent.sights.asks(Sight(TOLD, agent.policy.prompt_limit))
             if agent.ttl.ends_soon:
-                known_to_all = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
-                agent.told.expiry(told=known_to_all)
+                announced = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
+                agent.told.expiry(told=announced)
             self._hearing.readmit(agent, row, connected)
             self._custodians.settle(agent)
             if started_us(agent):
@@ -122,7 +122,7 @@ class Recovery:
                 await self._finish(request, "done", request.outcome, why)
         for agent in self._fleet:
             if agent.reg.boot_id != self._boot_id and agent.ending.request_id is None:
-                await self._worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
+                await self._worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its host was restarted")
 
     async def _readopt(self, copies: list[AgentRow], unread: set[str], *, begun_anew: bool) -> None:
         """Registered agents that live and that the registry does not know, or not with their process.
@@ -236,7 +236,7 @@ class Recovery:
         if row is not None:
             policy = self.settings.policy_for(row.registration)
             self._worker.let_go(request, Agent(row.registration, policy, row.status))
-        why = "the daemon was restarted; what outlived its agent is looked for anew"
+        why = "the daemon was restarted; processes that outlived their agent are looked for again"
         await self._finish(request, "withdrawn", {"why": why}, why)
 
     async def _finish(self, request: RequestRow, status: str, outcome: dict[str, object], why: str) -> None:

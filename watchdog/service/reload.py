@@ -89,7 +89,7 @@ class ConfigReload:
                 self._adopt(change.settings)
             except Exception as error:  # noqa: BLE001 - half of it would be worse than none
                 self._adopt(old)
-                self.problems = [f"not taken over: {type(error).__name__}: {error}"]
+                self.problems = [f"not applied: {type(error).__name__}: {error}"]
                 self._log.event("config.invalid", problems=self.problems)
                 return
         self.problems, self.waiting = [], change.waiting

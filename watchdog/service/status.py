@@ -41,9 +41,9 @@ class DaemonStatus:
     def line(self) -> str:
         """STATUS= of sd_notify(3), shown by `systemctl status`."""
         count, health = len(self.fleet), self.sink.health()
-        said = [f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"]
+        said = [f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being killed"]
         if self.sweeper.recorder.trouble is not None:
-            said.append("the registry cannot be used (status, doctor), so nobody is ended")
+            said.append("registry unavailable, kills suspended (see `status`, `doctor`)")
         if self.reserve.in_use:
             said.append("the registry's disk is full: its reserve is in use")
         if health.error:

@@ -28,15 +28,14 @@ class Announcer:
 
         Late, seen doing something, and late again is one spell of silence: told once, until a beat ends it.
         """
-        said = (
-            agent.heartbeat.said.state is State.WAITING and agent.heartbeat.ages.state_age >= agent.policy.prompt_limit
-        )
-        if not said and agent.sights.prompt is None:
+        heartbeat = agent.heartbeat
+        asks = heartbeat.said.state is State.WAITING and heartbeat.ages.state_age >= agent.policy.prompt_limit
+        if not asks and agent.sights.prompt is None:
             self.answered(agent, judgement.line)
         if agent.ttl.ends_soon and not agent.told.expiry_told:
             agent.told.expiry()
             left = span(agent.ttl.left) if agent.ttl.left else "nothing"
-            self._chronicle.tell("agent.expires_soon", agent, f"{left} of its time to live is left; then it is ended")
+            self._chronicle.tell("agent.expires_soon", agent, f"{left} of its time to live is left; then it is killed")
         if agent.heartbeat.asked_too_much and not agent.told.cap_told:
             agent.told.cap()
             self._chronicle.tell("agent.wait_capped", agent, agent.heartbeat.asked_too_much)
@@ -70,7 +69,7 @@ class Announcer:
         """It waits for no human any more, which is told when it was told that it did."""
         if agent.told.needed_human:
             agent.told.human(needed=False)
-            self._chronicle.tell("agent.human_answered", agent, f"it waits for no human any more: {text}")
+            self._chronicle.tell("agent.human_answered", agent, f"it no longer waits for a person: {text}")
 
     def untouchable(self, agent: Agent) -> None:
         """Its process is not its owner's, or not only (`ownership`): told once while this daemon runs."""

@@ -399,7 +399,7 @@ class Sweeper:
     async def _request(self, agent: Agent, decision: Decision) -> bool:
         reason = decision.reason or Reason.STALLED
         if self.settings.observe and reason is not Reason.GONE:
-            self._tidings.once(agent, f"observe {reason}", "kill.observed", f"would end it: {decision.text}")
+            self._tidings.once(agent, f"observe {reason}", "kill.observed", f"would kill it: {decision.text}")
             return True
         try:
             options = asked_first(decision, agent.policy)

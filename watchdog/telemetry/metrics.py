@@ -38,49 +38,50 @@ FIGURES: dict[str, MetricSpec] = {
     ),
     "needs_person": MetricSpec(
         "agents that wait for a person: they say so, or their tmux pane shows a prompt; not those that are only idle",
-        act="`agent-watchdog events` has `agent.needs_human` with who asks since when; answer its prompt",
+        act="`agent-watchdog events` shows since when (`agent.needs_human`); answer the prompt",
     ),
     "kills_total": MetricSpec(
-        "orders that were carried out; `gone` and `lost` ended by themselves",
+        "kill requests that were completed; `gone` and `lost` agents ended by themselves",
         ("reason", "outcome"),
         "many at once: `agent-watchdog hold`, then look at what the agents have in common (network, provider, disk)",
     ),
-    "vetoes_total": MetricSpec(
-        "kills that a verdict asked for and that were held back, by what held them", ("reason",)
-    ),
+    "vetoes_total": MetricSpec("kills for a verdict that were held back, by reason", ("reason",)),
     "holds": MetricSpec(
-        "holds that are on",
+        "holds in force",
         ("reason",),
         "`mass_stall`: look at network and provider; `operator`: `agent-watchdog status`, then `unhold`",
     ),
     "mass_stall": MetricSpec(
-        "1: that user's agents fell silent together, so their kills for silence are held back; `all`: everybody's",
+        "1: that user's agents fell silent together, so their kills for silence are held back; `all`: those"
+        " of all agents",
         ("uid",),
     ),
     "unkillable": MetricSpec(
-        "agents of which something could not be ended",
+        "agents of which a process could not be killed",
         act="`agent-watchdog why AGENT` names the processes: D state (disk, NFS), frozen, or not ours",
     ),
     "unreadable_processes": MetricSpec(
         "processes that cannot be read now, since a read of their files below /proc hangs",
-        act="`agent-watchdog doctor` names them and their users: end the process, or the file system that it waits for",
+        act="`agent-watchdog doctor` names them and their users: kill them, or repair the file system they wait for",
     ),
     "last_sweep_timestamp_seconds": MetricSpec(
         "when the last sweep ended, Unix time",
-        act="No agent is watched: `systemctl status agent-watchdog`, its journal, then restart it: agents live on",
+        act="No agent is watched: `systemctl status agent-watchdog`, its journal, then restart it: agents keep running",
     ),
     "sweep_seconds": MetricSpec(
         "how long sweeps took", act="above the interval: the host is overloaded, or /proc is slow"
     ),
-    "sweep_failures_total": MetricSpec("sweeps that raised; nobody was judged by them", act="look for `sweep.failed`"),
+    "sweep_failures_total": MetricSpec(
+        "sweeps that raised an error; no agent was judged by them", act="look for `sweep.failed`"
+    ),
     "cleanup_failures_total": MetricSpec(
-        "cleanup hooks that failed for good",
+        "cleanup hooks that failed on their last try",
         ("hook",),
-        "`agent-watchdog why AGENT` has what the hook said; the place was left as it is",
+        "`agent-watchdog why AGENT` has the hook's output; the place was left as it is",
     ),
     "registry_up": MetricSpec(
-        "1: the last sweep could write the registry, 0: not, and nobody is ended",
-        act="is the database there, its disk full or read-only? It goes on by itself",
+        "1: the last sweep could write the registry, 0: not, and no agent is killed",
+        act="is the database there, its disk full or read-only? The daemon continues by itself",
     ),
     "registry_last_write_timestamp_seconds": MetricSpec("when a sweep last wrote the registry, Unix time"),
     "log_up": MetricSpec(
@@ -90,19 +91,20 @@ FIGURES: dict[str, MetricSpec] = {
         "log lines that were never written", act="the log is full, broken or too slow; the history has what matters"
     ),
     "history_lost_events_total": MetricSpec(
-        "events that only the log has, as the registry was away or too slow", act="as with `registry_up`"
+        "events that are only in the log, as the registry was unavailable or too slow", act="as for `registry_up`"
     ),
     "stuck_calls": MetricSpec(
-        "things that the daemon waits for and that have not answered for 5 s (NSS, a directory, the registry's disk)",
-        act="`agent-watchdog status` names them; others are served meanwhile",
+        "calls of the daemon that have not returned for 5 s (NSS, a directory, the registry's disk)",
+        act="`agent-watchdog status` names them; everything else works meanwhile",
     ),
     "denied_total": MetricSpec(
-        "requests refused for want of permission", ("route",), "`control.denied` has uid and pid of who asks"
+        "requests refused for lack of permission", ("route",), "`control.denied` has uid and pid of the caller"
     ),
     "refused_total": MetricSpec(
-        "requests, connections, agents, followers refused, heartbeats, datagrams read late: a user had its share",
+        "requests, connections, agents and followers refused, heartbeats and datagrams read late, because a"
+        " user exceeded its share",
         ("kind",),
-        "`agent-watchdog status` names the users; the others are served as ever",
+        "`agent-watchdog status` names the users; all others are served as usual",
     ),
     "build_info": MetricSpec("always 1", ("version",)),
 }

@@ -61,7 +61,7 @@ def test_paths_are_registered_as_absolute_ones(start: Start, daemon: FakeDaemon,
     _, err = wrapper.communicate(timeout=60)
     body = daemon.requests[0].body
     assert [body[key] for key in ("worktree", "temp_dir", "beat_file", "log")] == [str(tmp_path / x) for x in "wtbl"]
-    assert f"--worktree {tmp_path}/w is not there yet" in err
+    assert f"--worktree {tmp_path}/w does not exist yet" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGUSR1, signal.SIGRTMIN])
@@ -153,7 +153,7 @@ def test_a_daemon_that_is_busy_is_not_called_absent(start: Start, daemon: FakeDa
     wait_for(lambda: any(word.get("note") == "kept" for word in daemon.beats()))
     wrapper.terminate()
     said = wrapper.communicate(timeout=60)[1]
-    assert "g: the daemon cannot take it in yet (close some); tried again" in said
+    assert "g: the daemon cannot register it yet (close some); tried again" in said
     assert "no daemon" not in said
 
 
@@ -239,7 +239,7 @@ def test_six_descriptors_are_enough(environment: dict[str, str], daemon: FakeDae
 
 def test_says_from_when_on_silence_is_judged(start: Start, daemon: FakeDaemon) -> None:
     """Its hooks may promise at once. Without --stall-after, one line; with it, none."""
-    assert "never ended for silence before its first beat" in start("run", "--", "true").communicate(timeout=60)[1]
+    assert "never killed for silence before its first beat" in start("run", "--", "true").communicate(timeout=60)[1]
     assert start("run", "--stall-after", "1m", "--", "true").communicate(timeout=60)[1] == ""
 
 
@@ -270,12 +270,12 @@ def test_makes_a_temp_dir_with_our_mark(start: Start, daemon: FakeDaemon, tmp_pa
         ([], "no command given"),
         (["--"], "no command given"),
         (["--name", "7", "--", "true"], "all digits"),
-        (["--name", "all", "--", "true"], "a word of its own"),
+        (["--name", "all", "--", "true"], "is reserved"),
         (["--name", "a/b", "--", "true"], "only letters"),
         (["--name", "", "--", "true"], "1 to 64"),
         (["--name", "a", "--name", "b", "--", "true"], "--name is given 2 times"),
         (["--stall-after", "120", "--", "true"], "--stall-after: 120 has no unit; write 120s"),
-        (["--ttl", "soon", "--", "true"], "--ttl: 'soon' is no duration"),
+        (["--ttl", "soon", "--", "true"], "--ttl: 'soon' is not a duration"),
         (["--ttl", "0s", "--", "true"], "more than 0"),
         (["--nmae", "a", "--", "true"], "unknown option --nmae"),
         (["--replace=1", "--", "true"], "takes no value"),
@@ -514,7 +514,10 @@ def test_an_end_that_can_neither_be_told_nor_written_is_said(start: Start, runti
     """And the exit status is the agent's all the same."""
     (runtime / "agent-watchdog" / "reports").touch()
     wrapper = start("run", "--name", "a", "--", "sh", "-c", "exit 7")
-    assert "a: no daemon was told how it ended, and none will know (" in wrapper.communicate(timeout=10)[1]
+    assert (
+        "a: how it ended could not be reported to a daemon, nor recorded for one ("
+        in wrapper.communicate(timeout=10)[1]
+    )
     assert wrapper.returncode == 7
 
 

@@ -336,7 +336,7 @@ def test_a_beat_for_one_that_is_ended_or_has_ended_is_a_conflict(office: Office)
     office.age("alpha", status=Status.ENDING, verdict=Verdict.STALLED)
     status, answer = office.ask("POST", f"/v1/agents/{agent_id}/beat", {})
     assert status == 409
-    assert "is being ended" in answer["message"]
+    assert "is being killed" in answer["message"]
     office.age("alpha", status=Status.STARTING)
     office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
     status, answer = office.ask("POST", f"/v1/agents/{agent_id}/beat", {})
@@ -402,7 +402,7 @@ def test_a_temp_dir_that_would_never_be_removed_is_told_at_once(office: Office) 
     status, answer = office.ask("POST", "/v1/agents", {"name": "alpha", "temp_dir": "/etc"})
     assert status == 201
     assert answer["notes"] == [
-        "temp_dir: /etc lies below none of cleanup.roots (/tmp, /var/tmp), so it is never removed"
+        "temp_dir: /etc is not below any of cleanup.roots (/tmp, /var/tmp), so it is never removed"
     ]
     for name, temp in (("beta", "/tmp/x"), ("gamma", "/scratch/agent-watchdog-gamma-1a2b3c4d")):
         status, answer = office.ask("POST", "/v1/agents", {"name": name, "temp_dir": temp})

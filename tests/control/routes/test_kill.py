@@ -7,6 +7,7 @@ import pytest
 
 from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, wait_for
 from watchdog.core.agent import Status, Verdict
+from watchdog.core.decision import Veto
 from watchdog.core.kill import Reason
 
 COMMAND_KEYS = {
@@ -227,6 +228,19 @@ def test_a_hold_on_all_binds_the_daemon_not_the_operator(office: Office) -> None
     assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
     assert office.ask("POST", "/v1/unhold", {})[0] == 200
     assert office.desk.holds.reason_for(None, office.desk.now()) is None
+
+
+def test_unhold_without_targets_names_the_daemon_s_own_holds_that_it_lifts(office: Office) -> None:
+    """They were lifted without a word: whoever only wanted an operator's hold away learned nothing of them."""
+    office.desk.safeguards._doubt(Veto.PRESSURE, "the host is overloaded: load 9 a core")
+
+    (result,) = office.ask("POST", "/v1/unhold", {})[1]["results"]
+    (again,) = office.ask("POST", "/v1/unhold", {})[1]["results"]
+
+    assert result["message"] == (
+        "no longer held; lifted what made the daemon itself hold back kills: the host is overloaded: load 9 a core"
+    )
+    assert again["message"] == "they were not held"
 
 
 def test_remove_closes_only_what_is_gone(office: Office) -> None:

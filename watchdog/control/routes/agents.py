@@ -54,7 +54,7 @@ async def register(request: web.Request) -> web.Response:
         registered = await desk.registrar.register(body, peer)
         agent = registered.agent
         if body.taken_from is not None:
-            why = f"nobody listens at {body.taken_from} any more, where it was watched; its silence begins anew"
+            why = f"no daemon listens any more at {body.taken_from}, where it was watched; its silence starts from zero"
             desk.event("agent.taken_over", agent_id=agent.agent_id, name=agent.reg.name, why=why)
         if body.source == "run" and body.pid is None and await has_ended(peer.pid, desk.host):
             await _gone(desk, peer, agent, "its `run` ended while the registry was busy")
@@ -117,7 +117,7 @@ async def change(request: web.Request) -> web.Response:
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
     if body.channel_lost is not None:
         if agent.reg.source != "run":
-            raise BadRequest("channel_lost: only `run` owns its agent's socket, and can tell that of it")
+            raise BadRequest("channel_lost: only `run` owns its agent's socket, and can report that")
         if body.channel_lost:
             agent.heartbeat.silence.lose_channel()
         else:
@@ -128,7 +128,7 @@ async def change(request: web.Request) -> web.Response:
         agent.exit.learn(body.exit_code, body.exit_signal)
         await _pass_on(desk, agent, body.model_dump(exclude_none=True))
         if agent.identity is None and agent.reg.source == "run":
-            await _gone(desk, peer, agent, "its `run` tells that it has ended; its pid was never known")
+            await _gone(desk, peer, agent, "its `run` reports that it has ended; its pid was never known")
         desk.look_soon()
         return web.json_response(_answer(desk, agent))
     taken = await identify_pid(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
@@ -180,7 +180,7 @@ async def beat(request: web.Request) -> web.Response:
             raise
         return await _beat_elsewhere(desk, holder, target, decoded(raw))
     if agent.status not in _SPOKEN and agent.ending.asked is None:
-        raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
+        raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being killed; heartbeats no longer change that")
     body = decoded(raw)
     if isinstance(body, dict) and isinstance(body.get("unheard"), str):
         await _unheard(desk, agent, peer.by, body["unheard"])
@@ -234,7 +234,7 @@ async def _known(desk: ControlContext, peer: Peer, body: RegistrationRequest) ->
         if row is None:
             return None
         if not peer.may(row.registration.owner_uid):
-            raise Conflict(f"agent_id: {body.agent_id} is known already; take another")
+            raise Conflict(f"agent_id: {body.agent_id} already exists; choose another")
         raise Conflict(f"agent_id: {body.agent_id} has ended ({row.status}); an id is never used again")
     same = peer.may(agent.reg.owner_uid) and body.name == agent.reg.name
     if same and body.pid is not None:
@@ -245,7 +245,7 @@ async def _known(desk: ControlContext, peer: Peer, body: RegistrationRequest) ->
             agent.heartbeat.silence.find_channel()  # its `run` has come (back) to us
         same = agent.identity is not None and agent.identity.same_process(taken.identity)
     if not same:
-        raise Conflict(f"agent_id: {body.agent_id} is known already, with another owner, name or process; take another")
+        raise Conflict(f"agent_id: {body.agent_id} already exists, with another owner, name or process; choose another")
     return agent
 
 
@@ -264,7 +264,7 @@ async def _replace(desk: ControlContext, peer: Peer, body: RegistrationRequest) 
         limit = 2 * agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
         outcome = await desk.kills.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):
-            why = "it is still being ended" if outcome is None else outcome.get("message")
+            why = "it is still being killed" if outcome is None else outcome.get("message")
             raise Conflict(f"replace: the old {name} ({agent.agent_id}) has not ended: {why}")
 
 

@@ -1,4 +1,4 @@
-"""POST /hold, /unhold, /remove: do nothing about an agent, do something again, forget one that has ended."""
+"""POST /hold, /unhold, /remove: protect agents from kills, end that, close the rows of agents that have ended."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -83,7 +83,7 @@ async def _write(
 
 
 async def unhold(request: web.Request) -> web.Response:
-    """End the holds on the targets; without any, the one on all agents."""
+    """End the holds on the targets; without any, the one on all agents and those of the daemon itself."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Unhold, await read_body(request))
     results = []
@@ -105,6 +105,8 @@ async def unhold(request: web.Request) -> web.Response:
             for why in own:
                 await _say(desk, peer, None, "hold.ended", f"lifted: {why}")
             message = "no longer held" if lifted or own else "it was not held" if agent else "they were not held"
+            if own:  # nobody named these: without a word they would be lifted unseen
+                message += f"; lifted what made the daemon itself hold back kills: {'; '.join(own)}"
             if there is not None and lifted:
                 message += f"; {_heeded(there)}"
             result = {**_named(agent), "success": True, "message": message}
@@ -125,7 +127,7 @@ async def remove(request: web.Request) -> web.Response:
             where = await remote_hosts.place(desk, peer, target)
             word = where.word
             if where.host != desk.host:
-                raise Conflict(f"remove {word} on host {where.host} itself: whether it lives is known only there")
+                raise Conflict(f"remove {word} on host {where.host} itself: whether it is alive is known only there")
             agents = group(desk, peer, word) if is_group(word) else [selectors.resolve(desk.fleet, peer, word)]
         except AgentNotFound as error:
             results.append(await _not_living(desk, peer, word, error, body, request.path))
@@ -148,7 +150,7 @@ async def _remove(desk: ControlContext, peer: Peer, agent: Agent, body: Remove, 
             seen = presence(agent.identity, agent.tree.pidfd, host=desk.host)
             if seen is not Presence.ABSENT:
                 state = "is alive" if seen is Presence.ALIVE else "may be alive (the look failed)"
-                raise Conflict(f"{agent.reg.name} {state}; end it first: agent-watchdog kill {agent.reg.name}")
+                raise Conflict(f"{agent.reg.name} {state}; kill it first: agent-watchdog kill {agent.reg.name}")
         if body.dry_run:
             return {**_named(agent), "success": True, "action": "would_remove", "message": "would be removed"}
         reason = Reason.GONE if agent.identity is not None else Reason.STOP
@@ -209,7 +211,7 @@ async def _targets(
         if peer.admin:
             return [(None, None)]
         refusal = Forbidden(
-            "a hold on all agents is for root and the admin group; name your agents, or say `all` for yours"
+            "only root and the admin group may hold all agents; name your agents, or use `all` for your own"
         )
         return [(None, _refused(desk, peer, "", refusal, route))]
     seen: set[str] = set()
@@ -238,7 +240,7 @@ def _for(reason: str) -> str:
 
 
 def _heeded(agent: Agent) -> str:
-    return f"the daemon of host {agent.reg.host} obeys it from its next look on"
+    return f"the daemon of host {agent.reg.host} obeys it from its next sweep on"
 
 
 def _named(agent: Agent | None) -> Json:

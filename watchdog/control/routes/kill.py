@@ -133,7 +133,7 @@ def _with_spared(desk: ControlContext, peer: Peer, result: Json, chosen: Chosen)
     spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
     if spared:
         names = ", ".join(sorted(spared))
-        result["how"] = f"{result.get('how') or result['message']}; child agents that live on (--children): {names}"
+        result["how"] = f"{result.get('how') or result['message']}; child agents still running (--children): {names}"
     return result
 
 
@@ -188,7 +188,7 @@ async def _not_living(
             return await _already(desk, await remote_hosts.ended(desk, where))
         if (one := unwatched(desk, peer, word)) is not None:
             hint = f"; use this instead: {one['stop']}" if one.get("stop") else ""
-            refusal = ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
+            refusal = ProcessNotFound(f"{word} is listed in {one['source']} and is not watched: {one['why']}{hint}")
             return failure(target, refusal) | {"owner_uid": one["owner_uid"]}  # whose words these are
         return await _already(desk, await resolve_ended(desk, peer, word))
     except WatchdogError as other:
@@ -267,7 +267,7 @@ def _without_pid(agent: Agent, order: KillCall) -> ProcessNotFound | None:
     ):
         return None  # a session that a shared service works for has none while no command of it runs
     name = agent.reg.name
-    return ProcessNotFound(f"no pid is known of {name}; use this instead: agent-watchdog stop {name}")
+    return ProcessNotFound(f"no pid is known for {name}; use this instead: agent-watchdog stop {name}")
 
 
 async def _mark_cancelled(desk: ControlContext, peer: Peer, results: list[Json], reason: str) -> None:
@@ -289,7 +289,7 @@ async def _cancelled(desk: ControlContext, peer: Peer, task_id: str, agent_id: s
     if task is not None and task.status == "cancelled":
         return "is cancelled"  # with the end of its agent, or before
     if not await store.write(store.store.update_task, task_id, "cancelled", why, agent_id, now):
-        return None if task is None else "is another agent's by now and stays as it is"
+        return None if task is None else "now belongs to another agent and stays as it is"
     agent = await store.read(store.store.agent, agent_id)
     owner = agent.registration.owner_uid if agent else None
     evidence = {"task_id": task_id}

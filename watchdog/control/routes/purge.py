@@ -108,5 +108,5 @@ def _told(conversation: Conversation, paths: list[str], trash: str, done: bool) 
     if not paths:
         return f"nothing is left of conversation {conversation.id}"
     if done:
-        return f"conversation {conversation.id} was moved to {trash}; it cannot be taken up again"
-    return f"--yes would move conversation {conversation.id} to {trash}, for good: it could not be taken up again"
+        return f"conversation {conversation.id} was moved to {trash}; it can no longer be resumed"
+    return f"--yes would move conversation {conversation.id} to {trash}; it could then no longer be resumed"

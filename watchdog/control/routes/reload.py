@@ -10,5 +10,5 @@ async def reload(request: web.Request) -> web.Response:
     """For admins; a file that cannot be used is an answer, too: `success` is false, and `problems` has each fault."""
     desk, peer = desk_of(request), peer_at(request)
     if not peer.admin:
-        raise Forbidden("only root, the daemon's own uid and admins may have it read its configuration")
+        raise Forbidden("only root, the daemon's own uid and admins may reload its configuration")
     return web.json_response(await desk.reload())

@@ -112,7 +112,7 @@ async def _of_owner(desk: ControlContext, uid: int, place: str | None, *, named:
         limit = LOOK_SECONDS if named else OTHERS_SECONDS
         answer = _entry(await desk.owners.call_alone(uid, "restorable", {"places": places}, limit))
     except OwnerCallFailed as error:
-        words = f"uid {uid}: not looked into: its helper has {limit:g} s, and gave no answer: {error}"
+        words = f"uid {uid}: not searched: its helper gave no answer within {limit:g} s: {error}"
         return [], [Unheard(words + ("" if named else "; with --repository DIR it has longer"))]
     entries, told = answer.get("found"), answer.get("problems")
     found = [
@@ -142,11 +142,11 @@ def chosen(wanted: str, found: list[Json], problems: list[str], owner_uid: int |
     if not fitting:
         hint = f" ({'; '.join(problems)})" if problems else ""
         raise AgentNotFound(
-            f"no worktree of {wanted} lies in the trash of a known repository{hint}; `agent-watchdog restore` lists "
-            "all; say it from within its repository, or with --repository DIR"
+            f"no worktree of {wanted} lies in the trash of a known repository{hint}; `agent-watchdog restore`"
+            " lists all; run it within its repository, or with --repository DIR"
         )
     fitting = [one for one in fitting if one["owner_uid"] == owner_uid] or fitting
     several = sorted({f"{one['agent_id']} (uid {one['owner_uid']})" for one in fitting})
     if len(several) > 1:
-        raise Ambiguous(f"{wanted} may be any of {', '.join(several)}; of two owners say --repository DIR")
+        raise Ambiguous(f"{wanted} may be any of {', '.join(several)}; for different owners use --repository DIR")
     return fitting[0]

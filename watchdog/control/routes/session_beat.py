@@ -46,7 +46,7 @@ LOOK_SECONDS = 3.0  # for a look of its owner's at a directory
 MOST_SERVICES = 3  # beside the one that told, which one session is known in
 MOST_OF_ONE = 32  # sessions of one agent: a client begins one after the other
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
-_OVER = "its agent was ended; the session has nothing more to do"
+_OVER = "its agent was killed; the session has nothing more to do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,9 @@ async def _service(desk: ControlContext, peer: Peer, pid: int) -> tuple[Identity
     if isinstance(seen, OSError):
         raise ProcessHidden(f"pid: nothing is known of process {pid}: {seen.strerror or seen}") from seen
     if seen.uids.one != peer.uid:
-        raise Forbidden(f"pid: process {pid} runs with {seen.uids}, you are uid {peer.uid}; speak for your own")
+        raise Forbidden(f"pid: process {pid} runs with {seen.uids}, you are uid {peer.uid}; report only for your own")
     if found is None or found[0] != CODEX or seen.identity.start_ticks != found[1]:
-        raise BadRequest(f"pid: process {pid} is no service that sessions share")
+        raise BadRequest(f"pid: process {pid} is not a service that sessions share")
     return seen.identity, found[0]
 
 
@@ -153,7 +153,7 @@ async def _found(desk: ControlContext, peer: Peer, body: Speak, service: Identit
     try:
         seen = await awaited(None, clients, peer.uid)
     except OSError as error:
-        raise ProcessHidden(f"nobody can be seen: {error}") from error
+        raise ProcessHidden(f"no process can be seen: {error}") from error
     seen = tuple([await _placed(desk, peer, body.cwd, one) for one in seen])
     answer = _decided(desk, peer, body, seen)
     entry = Listed(
@@ -241,6 +241,6 @@ def _lives(desk: ControlContext, agent: Agent, session: Agent) -> None:
         del agent.perhaps[gone]
     beat = Beat(promises=False)
     if not agent.reg.conversations:
-        note = f"which session is its own cannot be told ({', '.join(sorted(agent.perhaps.values()))}?)"
+        note = f"which session is its own is not known ({', '.join(sorted(agent.perhaps.values()))}?)"
         beat = replaced(beat, state=State.IDLE, note=note)
     agent.beat(beat, now.mono, now.wall)

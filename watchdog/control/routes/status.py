@@ -18,8 +18,8 @@ from watchdog.control.views import failures
 from watchdog.control.views.next_change import held_back
 from watchdog.core.agent import Status
 from watchdog.core.peer import Peer
-from watchdog.errors import AgentNotFound
-from watchdog.registry.rows import AgentRow
+from watchdog.errors import AgentNotFound, RegistryUnavailable
+from watchdog.registry.rows import AgentRow, EventRow, RequestRow, RunRow
 from watchdog.telemetry.metrics import CONTENT_TYPE
 
 _EVENTS = 2000  # of one agent's history; a story that is longer is cut at its beginning
@@ -81,9 +81,18 @@ async def agent(request: web.Request) -> web.Response:
         one = desk.present(one)
     spared = _spared(desk, one) if isinstance(one, Agent) and where.host == desk.host else None
     everybody = house.holds.reason_for(None, desk.now())
-    rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
-    requests = await store.read(store.store.requests_of, agent_id)
-    runs = await store.read(store.store.runs_of, agent_id)
+    rows: list[EventRow] = []
+    requests: list[RequestRow] = []
+    runs: list[RunRow] = []
+    missing: views.Json = {}
+    try:
+        rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
+        requests = await store.read(store.store.requests_of, agent_id)
+        runs = await store.read(store.store.runs_of, agent_id)
+    except RegistryUnavailable as error:  # what is in memory explains it still, but not who is known by a row alone
+        if not isinstance(one, Agent):
+            raise
+        missing["history_problem"] = str(error) if peer.admin else "its log tells"  # a server's words name its users
     retries = {hook.name: hook.retries for hook in desk.settings.hooks}
     ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
     return web.json_response(
@@ -97,6 +106,7 @@ async def agent(request: web.Request) -> web.Response:
             "requests": [views.request(row) for row in requests],
             "cleanup": [views.run(row) for row in runs],
         }
+        | missing
     )
 
 
@@ -106,9 +116,9 @@ async def status(request: web.Request) -> web.Response:
     now = desk.now()
     facts = dict(desk.facts())
     if facts.get("config_problems") and not peer.admin:
-        facts["config_problems"] = ["its log tells"]  # they quote the file
+        facts["config_problems"] = ["see its log"]  # they quote the file
     if facts.get("registry_problem") and not peer.admin:
-        facts["registry_problem"] = "its log tells"  # a server's words name its users
+        facts["registry_problem"] = "see its log"  # a server's words name its users
     troubles = facts.get("troubles")
     if isinstance(troubles, list) and not peer.admin:  # their words name others' agents and paths
         facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]

@@ -90,7 +90,7 @@ def _left(agent: Agent, holder: Holder, *, held: bool) -> list[str]:
         f"It is watched by {holder}, as {holder.name}. Here it is neither judged nor killed for silence nor cleaned up;"
         " what it says here is passed on to that daemon.",
         f"What comes next is said there: {there} why {name}. To kill it there: {there} kill {name}.",
-        "When that daemon is gone, or holds it no more, this one watches it, and its silence is counted from then on.",
+        "When that daemon is gone, or no longer watches it, this one does, and its silence counts from then on.",
     ]
     return [*said, "It is held by this daemon alone; that does not bind the other one."] if held else said
 

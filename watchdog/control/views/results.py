@@ -98,7 +98,7 @@ def _as_the_command_says(result: Json, options: KillOptions) -> None:
         result |= {
             "success": False,
             "error": PathRefused.code,
-            "message": f"{result['message']}; not all put in order: {words}",
+            "message": f"{result['message']}; not everything was cleaned up: {words}",
         }
 
 
@@ -166,7 +166,7 @@ def dry(agent: Agent) -> Json:
 def preview(agent: Agent, tree: str) -> Json:
     """What would be killed, to somebody who may not know whom he means; nothing was done."""
     result = dry(agent)
-    message = f"not done, since you run in the tree {tree}; with --go (JSON: go) it {result['message']}"
+    message = f"not done, as this command runs in the tree {tree}; with --go (JSON: go) it {result['message']}"
     return result | {"success": False, "error": "preview", "message": message}
 
 

@@ -7,7 +7,7 @@ A lock is moved, and only then, when all of this holds at two looks, `APART` sec
 2. It is the same file, unchanged between the looks, older than `MIN_AGE`, and not made after the agent's end.
 3. No process has it open, and no living git works in that worktree, or for a shared one in any worktree of it (`gits`).
 
-It goes to `<git common dir>/agent-watchdog/locks/AGENT/`: a half-written index may hold what somebody staged. Nothing
+It goes to `<git common dir>/agent-watchdog/locks/AGENT/`: a half-written index may hold what a person staged. Nothing
 there is deleted. Locks of other worktrees' entries are never touched.
 """
 

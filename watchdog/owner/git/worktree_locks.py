@@ -3,7 +3,7 @@
 Programs lock the worktree of an agent for as long as they live and write who they are into the reason: `pid 4711`,
 perhaps with `start N` (field 22 of /proc/PID/stat). One that was killed takes nothing back. Proved means: one pid is
 named, no process has it here, nor in a container of this host; or another process has it by now, as the start tells.
-Everything else is somebody's word and holds: a person's reason, another host's, one that cannot be looked at.
+Everything else is a statement and holds: a person's reason, another host's, one that cannot be looked at.
 """
 
 import os

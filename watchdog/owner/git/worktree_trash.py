@@ -73,7 +73,7 @@ def has_tree(container: int) -> bool:
 
 
 def save(container: int, git_dir: str, manifest: Manifest) -> None:
-    """Copy the entry and write the manifest; written anew by every run that gets this far. Raises PathRefused."""
+    """Copy the entry and write the manifest; written again by every run that gets this far. Raises PathRefused."""
     if has_tree(container):
         raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
     for stale in (ENTRY, ENTRY + ".new"):
@@ -130,7 +130,7 @@ def names(trash_bin: int) -> list[str]:
 
 
 def give_up(trash_bin: int, agent_id: str) -> str:
-    """Mark a container as being deleted, by one rename: nobody restores half a tree. Returns its name from now on."""
+    """Mark a container as being deleted, by one rename: half a tree is never restored. Returns its name from now on."""
     name = LEAVING + agent_id
     try:
         os.rename(agent_id, name, src_dir_fd=trash_bin, dst_dir_fd=trash_bin)
@@ -151,5 +151,5 @@ def _there(directory: int, name: str) -> bool:
 
 
 def leaving(agent_id: str) -> str:
-    """A name that nobody has, for what is deleted as soon as it lies there, else by the reaper."""
+    """An unused name, for what is deleted as soon as it lies there, else by the reaper."""
     return f"{LEAVING}{agent_id}+{secrets.token_hex(4)}"

@@ -223,7 +223,7 @@ def _changes(git: Git, content: lfs.Content) -> list[str]:
 
 
 def _index_surprises(git: Git, tree: Linked, found: Reasons) -> None:
-    """What status does not show: entries that the index was told not to look at, and gitlinks."""
+    """What status does not show: entries that the index ignores by a flag, and gitlinks."""
     tagged = [line for line in git.run("ls-files", "-v", "-z").split("\0") if line]
     if any(line[0].islower() for line in tagged):
         found.work.append("files are marked assume-unchanged")

@@ -8,11 +8,11 @@
    beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
 4. That one entry goes to the container by one rename, unless it is locked: `git.entries`. Never `prune`, which takes
    bystanders' entries; never --force.
-   Where the tree was deleted, or emptied, by somebody, that entry goes when nothing is held by it alone (`missing`).
+   Where the tree was deleted, or emptied, that entry goes when nothing is held by it alone (`missing`).
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
 Kept for nothing but its use, it is told with its `seal` (`untouched`): the reaper has it looked at again, all of the
-above anew, and what was changed since then stays.
+above again, and what was changed since then stays.
 
 Ignored files go to the trash with the tree, which is kept without limit where they are work (`rebuildable`). A run
 killed at any point is finished by the next; a tree that was moved
@@ -51,7 +51,7 @@ GIT_SECONDS = 3600.0  # for all of git's answers together; the run's own deadlin
 
 
 def worktree(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """See the module's docstring. Raises OSError for what a later try may mend."""
+    """See the module's docstring. Raises OSError for what a later try may fix."""
     if context.worktree is None:
         return hooks.nothing("no worktree was registered")
     try:
@@ -100,7 +100,9 @@ def _put_away(
         main = ignored_files.main_checkout(tree.common)
         ignored = ignored_files.look(paths.real_path(directory), set(names), main, settings.rebuildable)
         if context.seen is not None and context.seen != change_seal.seal(tree):
-            return hooks.kept(f"kept {path}: it was in use, and was changed since; it is whoever's that used it")
+            return hooks.kept(
+                f"kept {path}: it was in use, and was changed since; it may belong to the process that used it"
+            )
         reasons = worktrees.reasons_to_keep(git, tree, inside)
         if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
             reasons.never.append(worktrees.IN_USE + user)
@@ -138,7 +140,7 @@ def _put_away(
 
 
 def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
-    """The tree was deleted by somebody: git's entry of it goes, where nothing is lost with it. None: there is none."""
+    """The tree was deleted: git's entry of it goes, where nothing is lost with it. None: there is none."""
     if occupancy.neighbour(path, context.in_use):
         return None
     entry = missing_worktrees.proved(hooks.known_site(context, "worktree"), parent, path)
@@ -193,7 +195,7 @@ def _manifest(
 
 
 def _changed(tree: worktrees.Linked, directory: int, container: int, before: rescue.TreeSnapshot) -> str | None:
-    """What changed since it was looked at, in words: from now on nobody finds the tree by its name."""
+    """What changed since it was looked at, in words: from now on the tree is not found by its name."""
     if rescue.look(directory, before.files) != before:
         return "its files changed while it was moved"
     if not copy_tree.same(tree.git_dir, os.path.join(paths.real_path(container), worktree_trash.ENTRY)):
@@ -286,7 +288,7 @@ def _put_back(parent: int, name: str, agent_id: str, path: str) -> bool:
             os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
             trash.sync(parent)
             told = ""
-        else:  # somebody's `git worktree prune` took it meanwhile
+        else:  # a `git worktree prune` took it meanwhile
             told = str(restore.restore(agent_id, [common])["message"])
         _undo(Git(common, GIT_SECONDS, git_dir=common), parent, container, common, agent_id)
     if not os.path.lexists(path):  # its branch is checked out elsewhere: it lies beside its place, and stays

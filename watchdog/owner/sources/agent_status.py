@@ -1,7 +1,7 @@
 """`agent_status/<type>_status.json` beside an orchestrator's database: each agent's own file, with pid and heartbeat.
 
-The agent writes it anew each 30 s at most, and not by a rename: one that is half written is read at the next look, and
-until then nobody knows whether it beats. So it is with one that is damaged for good.
+The agent writes it again each 30 s at most, and not by a rename: one that is half written is read at the next look, and
+until then it is not known whether it beats. So it is with one that is damaged for good.
 Times are naive local ones.
 """
 

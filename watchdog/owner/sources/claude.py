@@ -3,7 +3,7 @@
 The format is undocumented and changes (seen in 2.1): a file is read by what it has. It is removed at the end of its
 session, but not at a crash, so that its pid may be another process's: `procStart` (field 22 of /proc/PID/stat) tells;
 where a file lacks it, the process has to look like Claude Code. Whose process it is, and whether it is that one, is
-told by the kernel to the daemon, not by us.
+reported by the kernel to the daemon, not by us.
 """
 
 import contextlib
@@ -135,7 +135,7 @@ def _text(data: dict[str, object], key: str) -> str:
 
 
 def _transcript(base: str, cwd: str, session: str) -> str | None:
-    """`projects/<where it began>/<session>.jsonl`, if it is there: who moved elsewhere keeps it at his first place."""
+    """`projects/<where it began>/<session>.jsonl`, if it is there: a session that moves keeps it at its first place."""
     if not cwd or not session:
         return None
     path = os.path.join(base, "projects", re.sub(r"[^A-Za-z0-9]", "-", cwd), f"{session}.jsonl")
