@@ -44,3 +44,12 @@ def test_what_is_shown_of_an_agent_is_a_copy_of_now() -> None:
     judging.show(shown, Judgement(Verdict.HEALTHY, "silent for 0s of 1m"), 5 * S)
     assert (shown.judged.verdict, known.judged.verdict) == (Verdict.HEALTHY, Verdict.STARTING)
     assert judging.why(shown) == "silent for 0s of 1m"
+
+
+def test_what_others_say_is_told_five_times_of_each_kind() -> None:
+    """Any number of different messages that are rejected, and of reasons of holds; ours are told beside them."""
+    one = agent()
+    assert sum(one.told.first_refusal(f"rejected {n}", "rejected ") for n in range(1000)) == 5
+    assert sum(one.told.first(f"held operator {n}", "held operator ") for n in range(1000)) == 5
+    assert [one.told.first("agent.late"), one.told.first("agent.late")] == [True, False]
+    assert (len(one.told.events), len(one.told.refused)) == (6, 5)

@@ -45,7 +45,7 @@ def test_an_agent_whose_entries_get_other_keys_has_some_of_them() -> None:
     assert len(agent.reg.entries) == MOST_LISTED == 256
     shown = sources.shown()
     assert len(shown) == 400 - 256
-    assert shown[0]["why"] == "a stands in 256 entries already"
+    assert shown[0]["why"] == "a is in 256 entries already"
 
 
 def test_of_many_entries_that_drift_at_each_look_some_are_reported() -> None:

@@ -1,4 +1,7 @@
-"""How an agent's main process ended, and from whom that is known."""
+"""How an agent's main process ended, and from whom that is known.
+
+Tests: tests/kill/test_close.py, tests/agents/test_oom.py.
+"""
 
 from dataclasses import dataclass
 

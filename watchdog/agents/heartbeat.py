@@ -8,15 +8,95 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from watchdog.agents.ages import Ages, Elapsed
-from watchdog.agents.rhythm import Rhythm
-from watchdog.agents.said import Said
 from watchdog.agents.silence import Silence, SilenceLimits
 from watchdog.agents.subagents import Subagents
 from watchdog.core.agent import Beat, State
 from watchdog.core.verdict import span
-from watchdog.core.witnesses import Witness
+from watchdog.core.witnesses import Witness, comes_back
 
 ZERO = timedelta()
+
+
+@dataclass(slots=True)
+class Said:
+    """What it said of itself, each as it was said last."""
+
+    promised: bool = False
+    state: State | None = None
+    state_at: datetime | None = None  # when it said its state last; a daemon that was restarted does not know
+    finished: bool = False  # it said in so many words that its work is done; the end of a session or process is no such
+    note: str | None = None  # as it was said; kept and shown only by `hide_secrets`
+    tool: str | None = None  # likewise
+    progress: float | None = None
+
+    def promise(self, promised: bool) -> None:
+        """Its silence means something from now on, or (False) nothing any more."""
+        self.promised = promised
+
+    def hear(self, beat: Beat, wall: datetime) -> None:
+        """Take one word."""
+        if beat.promises or beat.state is not None:
+            self.state, self.state_at = beat.state or State.WORKING, wall
+            self.finished = self.state is State.DONE and (self.finished or _is_done(beat))
+        if beat.tool is not None:
+            self.tool = beat.tool or None
+        if beat.progress is not None:
+            self.progress = beat.progress
+        if beat.note is not None:
+            self.note = beat.note
+
+    def restore(
+        self, state: State | None, note: str | None, tool: str | None, progress: float | None, *, finished: bool
+    ) -> None:
+        """What an earlier daemon heard."""
+        self.state, self.note, self.tool, self.progress, self.finished = state, note, tool, progress, finished
+
+
+def _is_done(beat: Beat) -> bool:
+    """Whether `done` is said of the work: STOPPING=1, which promises nothing, and a session's end mean the process.
+
+    A program that is told to end says these as well, in the middle of its work.
+    """
+    return beat.promises and beat.session_ended is None
+
+
+PAUSES = 8  # after so many words a longer pause before them counts a third as much
+
+
+@dataclass(slots=True)
+class Rhythm:
+    """When it spoke, and the pauses between its words, by which others' silence is judged."""
+
+    beats: int = 0
+    renewed: int = 0  # those that speak against a stall: all but beats whose progress stands still
+    last_heartbeat: datetime | None = None
+    spoke: float | None = None  # monotonic instant of the last word
+    returned: float | None = None  # when it spoke last after a pause that was longer than its rhythm
+    pause: timedelta | None = None  # the longest of its last pauses between two words, of which older ones count less
+
+    def hear(self, mono: float, wall: datetime) -> None:
+        """It speaks."""
+        self.beats += 1
+        self.spoke, self.last_heartbeat = mono, wall
+
+    def renew(self) -> None:
+        """Its word speaks against a stall."""
+        self.renewed += 1
+
+    def note_pause(self, mono: float, after: timedelta, age: timedelta) -> None:
+        """How long it was quiet before a word, where that was to be expected: longer than allowed is no rhythm."""
+        if self.spoke is None:
+            return
+        pause, former = timedelta(seconds=max(0.0, mono - self.spoke)), self.pause or ZERO
+        if pause > comes_back(Witness(0, pause, after, age, self.pause)):
+            self.returned = mono
+        if pause > after:
+            return
+        self.pause = max(pause, former - (former - pause) / PAUSES)
+
+    def restore(self, beats: int, last_heartbeat: datetime | None) -> None:
+        """What an earlier daemon heard."""
+        self.beats, self.last_heartbeat = beats, last_heartbeat
 
 
 @dataclass(slots=True)

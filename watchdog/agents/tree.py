@@ -1,4 +1,7 @@
-"""The processes of an agent, as far as they are known: the main one by a pidfd, its tree, and what that used."""
+"""The processes of an agent, as far as they are known: the main one by a pidfd, its tree, and what that used.
+
+Tests: tests/agents/test_persistence.py, tests/agents/test_tracker.py, tests/probes/test_cpu.py.
+"""
 
 import os
 from dataclasses import dataclass, field
