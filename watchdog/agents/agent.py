@@ -149,7 +149,7 @@ class EndingState:
 
 @dataclass(slots=True)
 class OwnerState:
-    """Whose it is now, by the last look at its process (`ownership`) and what other daemons say (`discovery.custody`)."""
+    """What was told of it: in its present condition, of what did not count, and once while this daemon runs."""
 
     dropping: int | None = None  # the user to whom its process has dropped from root, until that is committed
     untouchable: str | None = None  # why nothing is done as its owner
