@@ -171,7 +171,7 @@ def refuse_foreign(place: Path, within: str = "") -> None:
             if above.is_relative_to(Path(within or "/").resolve()):
                 refuse_foreign(above, within)
     elif not stat.S_ISDIR(found.st_mode):
-        raise Refused(f"{place} is no directory")
+        raise Refused(f"{place} is not a directory")
     elif found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
         raise Refused(
             f"{place} has mode {stat.S_IMODE(found.st_mode):04o}, so other users could replace what is put there"

@@ -38,12 +38,12 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "looks rarer than stalls": (b"[sweep]\ninterval_seconds = 100", "stall.after_seconds: 120 is less than two sweeps"),
     "a look that never comes": (b"[sweep]\ninterval_seconds = 0", "sweep.interval_seconds: 0 is wrong"),
     "half a look": (b"[stall]\nconfirm_sweeps = 1.5", "stall.confirm_sweeps: 1.5 is wrong; it must be a valid integer"),
-    "true is no number": (b"[kill]\nparallel = true", "kill.parallel: True is wrong"),
-    "a date is no number": (
+    "true is not a number": (b"[kill]\nparallel = true", "kill.parallel: True is wrong"),
+    "a date is not a number": (
         b"[kill]\ngrace_seconds = 2026-01-01",
         "kill.grace_seconds: 2026-01-01 is wrong; it must be a",
     ),
-    "a time is no number": (
+    "a time is not a number": (
         b"[stall]\nafter_seconds = 00:02:00",
         "stall.after_seconds: 00:02:00 is wrong; it must be a v",
     ),
@@ -87,8 +87,8 @@ TEXTS: dict[str, tuple[bytes, str]] = {
         "registry.url: 'sqlite:////x%41.db' must",
     ),
     "a registry with NUL": (b'[registry]\nurl = "sqlite:////x\\u0000"', "registry.url: 'sqlite:////x\\x00' must be"),
-    "a list is no number": (b"[kill]\ngrace_seconds = [10]", "kill.grace_seconds: [10] is wrong"),
-    "a table is no number": (b"[kill.grace_seconds]\nx = 1", "kill.grace_seconds: {'x': 1} is wrong"),
+    "a list is not a number": (b"[kill]\ngrace_seconds = [10]", "kill.grace_seconds: [10] is wrong"),
+    "a table is not a number": (b"[kill.grace_seconds]\nx = 1", "kill.grace_seconds: {'x': 1} is wrong"),
     "a number is no table": (b"kill = 3", "kill: 3 is wrong"),
     "a table is no list": (b"[policy]\nafter_seconds = 300", "policy: "),
     "a list is no table": (b"[[kill]]\ngrace_seconds = 5", "kill: "),
@@ -427,7 +427,7 @@ def test_a_root_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (0, f"{path}: fine\n")
     assert done.stderr == (
-        f"agent-watchdogd: warning: {path}: cleanup.roots[1]: {tmp_path}/tpm is no directory here;"
+        f"agent-watchdogd: warning: {path}: cleanup.roots[1]: {tmp_path}/tpm is not a directory here;"
         " no temp dir can lie in it\n"
     )
 
@@ -497,7 +497,7 @@ def test_what_a_start_would_not_find_or_make_is_told_before_it() -> None:
 
         assert (done.returncode, done.stderr) == (
             78,
-            f"agent-watchdogd: {path}: daemon.state_dir: {path}/s cannot be made: {path} is no directory\n"
+            f"agent-watchdogd: {path}: daemon.state_dir: {path}/s cannot be made: {path} is not a directory\n"
             f"agent-watchdogd: {path}: registry.url: there is no directory {directory}/x; use one that exists\n",
         )
         server = check(path, """[registry]\nurl = "postgresql://h/d?foo=1"\n""")

@@ -74,7 +74,7 @@ FEATURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "task_row": ("Registry", "its task failed, ready for retry or cancelled", ("coffee", "fleet")),
     "bytes": ("Registry", "all else byte for byte as it was", tuple(SYSTEMS)),
     "ghosts": ("Registry", "stale entries closed", tuple(SYSTEMS)),
-    "thread": ("Registry", "a thread's ident in the pid column is no pid", ("coffee",)),
+    "thread": ("Registry", "a thread's ident in the pid column is not a pid", ("coffee",)),
     "event": ("Registry", "its own event of the end", ("hcom", "sessions")),
     "messages": ("Registry", "messages removed when asked for", ("relay",)),
     "schema": ("Registry", "another version of its layout left alone", tuple(SYSTEMS)),

@@ -135,7 +135,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a closed python": ({"interpreter_closed": "/x", "interpreter": "/x/p"}, "fault", "cannot execute /x/p"),
     "hidden processes": ({"uid": 5, "hidepid": "invisible"}, "warn", "hidepid=invisible"),
     "no pressure": ({"pressure": False}, "warn", "/proc/pressure is not there"),
-    "a slip": ({"config_warnings": ["f: roots[0]: /x is no directory"]}, "warn", "f: roots[0]: /x is no directory"),
+    "a slip": (
+        {"config_warnings": ["f: roots[0]: /x is not a directory"]},
+        "warn",
+        "f: roots[0]: /x is not a directory",
+    ),
     "no pidfd": ({"features": {"pidfd_open": False}}, "fault", "gives no pidfd (pidfd_open)"),
     "no signal by pidfd": ({"features": {"pidfd_send_signal": False}}, "fault", "no pidfd (pidfd_send_signal)"),
     "no Landlock": ({"features": {"landlock": False}}, "warn", "no Landlock"),
@@ -146,7 +150,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a link": ({"places": {"/s": place(0o120777)}}, "fault", "/s has mode 0777"),
     "a state to look into": ({"places": {"/s": place(0o40755)}, "private": ("/s",)}, "warn", "/s has mode 0755"),
     "Debian 12's kernel": ({"kernel": (6, 1)}, "warn", "Linux 6.1 has no inode for a pidfd"),
-    "an exit status unknown": ({"kernel": (6, 12)}, "warn", "does not tell the exit status"),
+    "an exit status unknown": ({"kernel": (6, 12)}, "warn", "does not report the exit status"),
     "no groups": ({"own_cgroup": "none: no v2"}, "warn", "agents get no cgroup of their own (no v2)"),
     "few descriptors": ({"open_files": 256}, "warn", "only 256 descriptors"),
     "no git": ({"git": None}, "fault", "git is not on PATH"),
@@ -238,10 +242,10 @@ def test_a_command_is_for_the_daemon_that_is_meant() -> None:
     [
         (
             'PostgreSQL on this host, w: connection to server on socket "/t/.s.PGSQL.5432" failed: No',
-            "-h /t -p 5432 te",
+            "-h /t -p 5432 sh",
         ),
-        ("PostgreSQL db.example:5433, w: Connection refused", "pg_isready -h db.example -p 5433 tells; start it"),
-        ("PostgreSQL on this host, w: terminating connection due to administrator", "running? pg_isready tells; start"),
+        ("PostgreSQL db.example:5433, w: Connection refused", "pg_isready -h db.example -p 5433 shows; start it"),
+        ("PostgreSQL on this host, w: terminating connection due to administrator", "running? pg_isready shows; start"),
         ('PostgreSQL h, w: FATAL: password authentication failed for user "me"', "correct user, password and"),
         ("PostgreSQL h, w: sorry, too many clients already", "raise its max_connections"),
         ("PostgreSQL h, w: could not extend file: No space left on device", "make room on the server's disk"),
@@ -269,7 +273,7 @@ def test_a_full_disk_is_told_as_it_is_for_this_daemon() -> None:
     said = {"bytes": 8 << 20, "disk_full": True}
     for uid, path, what, meaning in (
         (5, "/s/reserve", "the disk of /s is full; 8 MiB", "kills, registrations, holds and the log live on"),
-        (0, "/s/reserve", "the disk of /s is full; 8 MiB", "of users who are no admins are refused"),
+        (0, "/s/reserve", "the disk of /s is full; 8 MiB", "of users who are not admins are refused"),
         (0, "/var/l.log.reserve", "the disk of /var is full; 8 MiB", "the registry is elsewhere"),
     ):
         (found,) = attention(Seen(uid=5, status={"uid": uid, "disk_reserve": {path: said}}))

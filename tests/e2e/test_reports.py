@@ -188,7 +188,7 @@ def test_another_uids_report_speaks_for_nobody(world: World) -> None:
 
     row = ended(world, "alpha")
     assert (row["status"], row["exit_code"]) == ("failed", None)
-    assert f"the report that its `run` left cannot be read: {report.name} is no file of uid 0" in row["told"]
+    assert f"the report that its `run` left cannot be read: {report.name} is not a file of uid 0" in row["told"]
     said = [e["why"] for e in world.events() if e["event"] == "row.quarantined"]
-    assert any(f"{other}: {other.name} is no file of uid 0" in why for why in said)
+    assert any(f"{other}: {other.name} is not a file of uid 0" in why for why in said)
     assert "ghost" not in world.agents()

@@ -261,7 +261,7 @@ def test_the_end_of_a_log_is_told_without_secrets(tmp_path: Path, written: str |
     (tmp_path / "log").write_bytes(written if isinstance(written, bytes) else written.encode())
     os.mkfifo(tmp_path / "fifo")
     assert last_lines(str(tmp_path / "log")) == told
-    with pytest.raises(OwnerCallFailed, match="no regular file"):
+    with pytest.raises(OwnerCallFailed, match="not a regular file"):
         last_lines(str(tmp_path / "fifo"))
 
 

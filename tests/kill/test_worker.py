@@ -347,7 +347,7 @@ def test_an_agent_whose_row_somebody_broke_is_said_so_once(tmp_path: Path, caplo
     asyncio.run(story())
     told = [record for record in caplog.records if "row.quarantined" in str(record.msg)]
     assert len(told) == 1
-    assert "status: 'weird' is none of" in str(told[0].msg)
+    assert "status: 'weird' must be one of" in str(told[0].msg)
 
 
 def test_however_long_the_registry_was_away_an_order_goes_on_when_it_is_back(
@@ -415,7 +415,7 @@ def test_a_main_process_that_we_ended_after_a_part_of_it_was_ended_by_us(tmp_pat
             outcome = await made.worker.finished(request, 20)
 
             assert outcome is not None
-            words = "a further process of it ended, and its main process was then ended on TERM"
+            words = "another of its processes exited, and its main process was then killed on TERM"
             assert (outcome["message"], outcome["status"]) == (words, "failed")
 
     asyncio.run(story())

@@ -149,7 +149,7 @@ class EndingState:
 
 @dataclass(slots=True)
 class OwnerState:
-    """What was told of it: in its present condition, of what did not count, and once while this daemon runs."""
+    """Whose it is now, by the last look at its process (`ownership`) and by what other daemons say (`custody`)."""
 
     dropping: int | None = None  # the user to whom its process has dropped from root, until that is committed
     untouchable: str | None = None  # why nothing is done as its owner

@@ -52,7 +52,7 @@ class Fleet:
         """Raise Conflict when the owner has a living agent of that name."""
         for agent in self.named(name, owner_uid):
             raise Conflict(
-                f"{name} is a living agent of yours ({agent.agent_id}): end it (--replace), or take another name"
+                f"{name} is a living agent of yours ({agent.agent_id}): replace it (--replace), or choose another name"
             )
 
     def children(self, agent_id: str) -> list[Agent]:

@@ -89,13 +89,13 @@ def fields_of(values: dict[str, list[str]]) -> dict[str, str]:
     state = one(values, "--state")
     if state is not None:
         if state not in STATES:
-            raise BadRequest(f"--state {state}: is none of {', '.join(STATES)}")
+            raise BadRequest(f"--state {state}: must be one of {', '.join(STATES)}")
         fields["X_AGENT_STATE"] = state
     progress = one(values, "--progress")
     if progress is not None:
         fields["X_AGENT_PROGRESS"] = progress
         if "progress" not in (words_of(fields, from_main=False) or {}):
-            raise BadRequest(f"--progress {progress}: is no number")
+            raise BadRequest(f"--progress {progress}: is not a number")
     for flag, key in (("--silent-for", "X_AGENT_SILENT_FOR"), ("--tool-limit", "X_AGENT_TOOL_LIMIT")):
         text = one(values, flag)
         if text is not None:

@@ -48,7 +48,7 @@ _DEPTH = 64  # ancestors
 def beat(vendor: str, socket_path: str | None) -> None:
     """Say what one event means. Raises BadRequest for an unknown vendor; of all else it only complains."""
     if vendor not in VENDORS:
-        raise BadRequest(f"--from {vendor}: is none of {', '.join(VENDORS)}")
+        raise BadRequest(f"--from {vendor}: must be one of {', '.join(VENDORS)}")
     try:
         event = _event()
         chain = ancestors()

@@ -345,7 +345,7 @@ def _server_remedy(problem: str, host: str, port: str | None) -> str:
     if "read-only transaction" in problem:
         return "the server only reads (a standby?): name the one that writes in registry.url, or promote this one"
     return (
-        f"is the server running? pg_isready{options} tells; start it on its host (systemctl start postgresql),"
+        f"is the server running? pg_isready{options} shows; start it on its host (systemctl start postgresql),"
         " or correct host and port of registry.url"
     )
 
@@ -362,8 +362,8 @@ def _disk(seen: Seen) -> Iterator[Finding]:
                 f"the disk of {directory} is full; {size(one.get('bytes'))} of the daemon's reserve there are left",
                 "the log lives on the reserve; the registry is elsewhere, and all else goes on"
                 if not registry
-                else "kills and the log live on the reserve; new registrations and holds of users who are no admins are"
-                " refused"
+                else "kills and the log live on the reserve; new registrations and holds of users who are not admins"
+                " are refused"
                 if _owner(seen) == 0
                 else "kills, registrations, holds and the log live on the reserve; when it is used up, they fail",
                 f"make room (df -h {shlex.quote(directory)}); the reserve is made again by itself",
@@ -546,7 +546,7 @@ def _shared(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"{name} of uid {one.get('uid')} (process {one.get('pid')}) {works}",
-            "all sessions of that user share it, so it is not ended with an agent, whatever becomes of it; "
+            "all sessions of that user share it, so it is not killed with an agent, whatever becomes of it; "
             + (
                 "with several clients in one directory, the owner of a session is not always known"
                 if own
@@ -554,7 +554,7 @@ def _shared(seen: Seen) -> Iterator[Finding]:
             ),
             "codex --no-daemon gives an agent a process of its own; where it hangs: codex app-server daemon restart"
             if own
-            else "where it hangs: claude stop ID for its sessions (claude agents), then end it",
+            else "where it hangs: claude stop ID for its sessions (claude agents), then kill it",
         )
 
 
@@ -584,7 +584,7 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
     if not missing and seen.kernel < (6, 15):
         yield Finding(
             "warn",
-            f"Linux {seen.kernel[0]}.{seen.kernel[1]} does not tell the exit status of others' processes (6.15)",
+            f"Linux {seen.kernel[0]}.{seen.kernel[1]} does not report the exit status of other processes (6.15)",
             "an agent that was only registered ends as `completed` without a status",
             "start agents by `agent-watchdog run`, which knows it",
         )

@@ -102,7 +102,7 @@ def _read(path: str) -> tuple[str | None, os.stat_result | None]:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigError([f"{path}: is no regular file"])
+            raise ConfigError([f"{path}: is not a regular file"])
         if status.st_uid != os.geteuid():
             raise ConfigError([f"{path}: belongs to uid {status.st_uid}; each user installs their own hooks"])
         with open(descriptor, "rb", closefd=False) as file:

@@ -34,7 +34,7 @@ class Node:
 
 
 def parse(text: str, *, comments: bool = False) -> Node:
-    """Where everything stands. Raises BadRequest, with line and column, for what is no JSON object."""
+    """Where everything stands. Raises BadRequest, with line and column, for what is not a JSON object."""
     try:
         reader = _Reader(text, _SPACE_OR_COMMENT if comments else _SPACE)
         root = reader.value(reader.skip(1 if text.startswith("\ufeff") else 0))
@@ -46,7 +46,7 @@ def parse(text: str, *, comments: bool = False) -> Node:
     except RecursionError:
         raise BadRequest("nested too deeply") from None
     if not isinstance(root.value, dict):
-        raise BadRequest("is no JSON object")
+        raise BadRequest("is not a JSON object")
     return root
 
 

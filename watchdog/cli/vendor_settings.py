@@ -75,10 +75,10 @@ class HookFile:
         root = parse(text, comments=self.comments)
         hooks = root.member("hooks")
         if hooks is not None and not isinstance(hooks.value, dict):
-            raise BadRequest("hooks: is no object")
+            raise BadRequest("hooks: is not an object")
         for event in hooks.children if hooks is not None else ():
             if event.key in self.events and not isinstance(event.value, list):
-                raise BadRequest(f"hooks.{event.key}: is no list")
+                raise BadRequest(f"hooks.{event.key}: is not a list")
         return root, hooks
 
     def _with_group(self, text: str, event: str, group: object) -> str:

@@ -238,6 +238,8 @@ def _event(event: Json, *, has_task: bool) -> list[str]:
         )
     evidence = entry(event.get("evidence"))
     pids = [clean(one) for one in _list(evidence.get("pids")) or [evidence.get("pid")] if one is not None]
+    if event.get("event") == "kill.finished":
+        pids = []  # the agent's own, which stands above: its sentence may be about others
     which = f" (pid {', '.join(pids[:_PROCESSES])})" if pids and pids[0] not in clean(event.get("why")) else ""
     first = f"{clean(event.get('event'))}{change}: {clean(event.get('why'))}{which} [by {_by(event.get('who'))}]"
     shown = {key: value for key, value in evidence.items() if key not in ("pid", "pids")}

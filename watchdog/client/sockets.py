@@ -133,7 +133,7 @@ def directory_problem(path: str, owners: tuple[int, ...] | None = None) -> str |
     if stat.S_ISLNK(found.st_mode):
         return f"{path} is a symbolic link"
     if not stat.S_ISDIR(found.st_mode):
-        return f"{path} is no directory"
+        return f"{path} is not a directory"
     if found.st_uid not in (owners or (os.getuid(), 0)):
         return f"{path} belongs to uid {found.st_uid}"
     if found.st_mode & 0o022:

@@ -1,6 +1,7 @@
 """Whether who asks runs in an agent's process tree, as the kernel shows it now.
 
-An agent that says `kill all` rarely knows whom it means. It is shown that first (`kill` and `stop` without `--go`).
+An agent that says `kill all` rarely knows which agents it means. It is shown that first (`kill` and `stop` without
+`--go`).
 """
 
 from watchdog.agents.agent import Agent
@@ -11,7 +12,7 @@ from watchdog.processes.reader import awaited
 
 
 async def agent_containing(peer: Peer, fleet: Fleet) -> str | None:
-    """In words, the agent in whose tree the peer is; None: in nobody's.
+    """In words, the agent in whose tree the peer is; None: in none.
 
     By the identities that the trees had at the last look, by descent from them, and by the marker. Who cannot be looked
     at (another pid namespace, hidepid, already gone) may be an agent's.

@@ -18,7 +18,7 @@ PATIENCE = 1.0  # seconds for a look at the runtime directory, which a sweep wai
 
 
 class ControlSocket:
-    """Serves the desk at its path, and again when somebody removed the socket or its directory."""
+    """Serves the desk at its path, and again when the socket or its directory was removed."""
 
     def __init__(self, desk: ControlContext, locks: InstanceLocks, hearing: AgentTracker) -> None:
         self.desk = desk
@@ -40,9 +40,9 @@ class ControlSocket:
         self._inode = os.stat(self.desk.socket_path).st_ino
 
     async def keep(self) -> None:
-        """Look whether our sockets still lie at their paths; if not, nobody could reach us: say so and listen anew.
+        """Look whether our sockets still lie at their paths; if not, no client can reach us: say so and listen again.
 
-        While nobody can, no agent's silence is its own; afterwards each has one fresh limit. While the runtime
+        While none can, no agent's silence is its own; afterwards each has one fresh limit. While the runtime
         directory is another daemon's, what lies there is that daemon's.
         """
         self._shortage.look()
@@ -62,7 +62,7 @@ class ControlSocket:
             self._said = True
             self.desk.log.event("control.lost", socket=self.desk.socket_path)
         await self.close()
-        self._inode = None  # what still lies there answers nobody
+        self._inode = None  # what still lies there answers no client
         if not ours:
             return  # said; the next sweep tries again
         try:
@@ -126,7 +126,7 @@ class ControlSocket:
         return made, missing
 
     async def close(self) -> None:
-        """Let go of everybody who talks."""
+        """Close the connections of all clients."""
         await self._open.aclose()
 
     def _look(self) -> tuple[bool, bool]:

@@ -18,7 +18,7 @@ from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import CONTENT_TYPE
 
 MOST = 16  # connections at a time; Prometheus has one, and descriptors are for pidfds
-# Connections a second, of one request each: whoever reaches the port may ask without end, nobody knows who it is, and
+# Connections a second, of one request each: whoever reaches the port may ask without end, and is not known, and
 # an answer takes 2 ms of the event loop. What is beyond is closed at once.
 RATE, BURST = 20.0, 40.0
 PATIENCE = 10.0  # seconds of one connection: a scrape takes milliseconds
@@ -60,7 +60,7 @@ class Scrape:
         self._log.event("metrics.listening", listen=listen)
 
     async def close(self) -> None:
-        """Serve nobody any more."""
+        """Stop serving."""
         server, runner = self._server, self._runner
         self._at, self._server, self._runner = "", None, None
         if server is not None:

@@ -1,4 +1,4 @@
-"""Who speaks on a connection, told by the kernel, and how many connections he may hold.
+"""The kernel's answer to who speaks on a connection, and how many connections a user may hold.
 
 Nothing that a client writes says who it is. A slow or hostile client costs its own user's connections and no other
 user's: `ConnectionLimiter` counts them per uid and per user, keeps a share of the descriptors for pidfds and some for
@@ -121,7 +121,7 @@ class ConnectionLimiter:
         return Guarded(self)
 
     def user_of(self, uid: int) -> int | None:
-        """The user whose share its connections count for; None: nobody's."""
+        """The user whose share its connections count for; None: no user's."""
         if uid in (0, os.geteuid()):
             return None
         return uid if self.admission is None else self.admission.user_of(uid)
@@ -194,7 +194,7 @@ class ConnectionLimiter:
 
 
 class Listener(socket.socket):
-    """Accepts for the event loop whom the gate lets knock, and tells the others to come again.
+    """Accepts for the event loop the connections that the gate admits, and asks the others to try again.
 
     Without this a user that connects and leaves as fast as it can fills the backlog: root's client is then refused by
     the kernel (EAGAIN), and no `run` brings its agent's heartbeat. To hang up takes 15 us, what asyncio does 200.

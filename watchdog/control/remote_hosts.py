@@ -1,9 +1,10 @@
 """Agents of other hosts on a shared registry: seen as their daemons last wrote them down, and never touched from here.
 
-`WORD@HOST` means one of them; so does a whole agent id. Whoever is ordered to end is ended by his own host's daemon,
-which finds the order within a sweep interval: what is done here is a row in the registry, and looking for its outcome.
+`WORD@HOST` means one of them; so does a whole agent id. An agent that is to be killed is killed by its own host's
+daemon, which finds the order within a sweep interval: what is done here is a row in the registry, and looking for its
+outcome.
 
-The kernel says who speaks on this host alone: uid 1000 elsewhere may be somebody else. So other hosts' agents are for
+The kernel says who speaks on this host alone: uid 1000 elsewhere may be another person. So other hosts' agents are for
 root, the admin group, and whose daemon it is.
 """
 
@@ -112,7 +113,7 @@ async def one(desk: ControlContext, house: HostView, where: TargetOnHost) -> Age
 
 
 async def listed(desk: ControlContext, peer: Peer, *, ended: bool, tag: str | None, name: str | None) -> list[Json]:
-    """Other hosts' agents for a list; to those who may not act on them, what everybody may know."""
+    """Other hosts' agents for a list; for callers that may not act on them, what every user may know."""
     rows = await desk.store.read(desk.store.store.agents, ended=ended, tag=tag)
     rows = [row for row in rows if row.registration.host != desk.host and name in (None, row.registration.name)]
     if not peer.admin:
@@ -152,7 +153,7 @@ async def _daemon(desk: ControlContext, host: str) -> str:
 
 
 async def hint(desk: ControlContext, peer: Peer, word: str) -> str:
-    """Where else somebody of that name lives, as the end of a sentence; empty when nowhere, or not for this peer."""
+    """Where else an agent of that name lives, as the end of a sentence; empty when nowhere, or not for this peer."""
     if not peer.admin:
         return ""
     rows = await desk.store.read(desk.store.store.find, word, live_only=True)

@@ -1,6 +1,6 @@
-"""From what a person calls an agent to the agent, and to the question whether he may touch it.
+"""From what a person calls an agent to the agent, and to the question whether that person may touch it.
 
-Everybody may know that an agent is there; so one of somebody else is `permission_denied`, not `not found`. Only the
+Every user may know that an agent is there; so another user's is `permission_denied`, not `not found`. Only the
 agents that one may touch are candidates: another user who takes the same name does not make it ambiguous.
 """
 
@@ -30,9 +30,9 @@ def is_wide(target: str) -> bool:
 
 
 async def recheck_owner(desk: ControlContext, peer: Peer, agent: Agent) -> None:
-    """Follow an agent that root started to the user to whom it has dropped, and refuse peers that may not act on it.
+    """Follow an agent that root started to the user that it has dropped to, and refuse peers that may not act on it.
 
-    Nothing else changes an owner: what its process runs as at this instant gives nobody an agent. Raises Forbidden.
+    Nothing else changes an owner: what its process runs as at this instant gives no user an agent. Raises Forbidden.
     """
     await desk.tracker.follow(agent, desk.store)
     if not peer.may(agent.reg.owner_uid):
@@ -81,7 +81,7 @@ def unwatched_of(desk: ControlContext, peer: Peer) -> list[Json]:
 
 
 async def _of_pid(desk: ControlContext, peer: Peer, word: str) -> list[AgentRow]:
-    """Agents of this boot whose main process had that number; none when somebody has it now."""
+    """Agents of this boot whose main process had that number; none when another process has it now."""
     if not selectors.is_number(word) or len(word) > 7 or selectors.means_another(peer, word):
         return []
     if not await has_ended(int(word), desk.host):
@@ -111,7 +111,7 @@ def _no_agents(desk: ControlContext, peer: Peer, pid: str) -> AgentNotFound | Pr
 
 
 def group(desk: ControlContext, peer: Peer, target: str) -> list[Agent]:
-    """The living agents of a group that the peer may touch. Raises AgentNotFound for a tag, task or type nobody has."""
+    """The living agents of a group that the peer may touch. Raises AgentNotFound for one that no agent has."""
     if target == "orphans":
         raise BadRequest(
             "orphans: these agents have ended already; `kill` kills their remaining processes, `reap` shows them"

@@ -2,7 +2,8 @@
 
 1. The kernel says who speaks (`peers`); a body never does.
 2. Every route is there twice, bare and below /v1; below /v1 things are only ever added.
-3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms nobody else.
+3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms no other
+   client.
 4. A slow or hostile client costs its own user's share (`admission`): connections (32 of a uid and 32 that follow, the
    first byte within 5 s), requests a second, bodies up to 64 KiB. No agent is judged silent whose uid was refused a
    connection (`ControlContext.unheard`). A heartbeat is never refused for its number, only taken a second later.
@@ -112,7 +113,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _problem(error.status, "bad_request", f"{request.method} {request.path}: {error.reason}")
     except Exception as error:  # one request's failure must stay this request's
         if isinstance(error, ConnectionError) and gone(request):
-            raise  # nobody to answer: `Speaker` ends the connection
+            raise  # no client to answer: `Speaker` ends the connection
         with logger.caused_by(peer.uid if peer else None):
             desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
@@ -182,7 +183,7 @@ class Speaker(web.RequestHandler):
 
 
 def bind(path: str) -> socket.socket:
-    """A listening socket at `path`, connectable by everybody: the kernel says who comes, and the API decides.
+    """A listening socket at `path`, open to every user: the kernel says who connects, and the API decides.
 
     The caller holds the daemon's lock, so what lies there is stale and is replaced. Raises OSError.
     """
@@ -192,7 +193,7 @@ def bind(path: str) -> socket.socket:
             os.unlink(path)
         listener.bind(path)
         # Who may come is the directory's mode (a user's daemon: 0700) and the API's to say, not this file's.
-        os.chmod(path, 0o666)  # noqa: S103  everybody may connect; unix(7) asks for write permission
+        os.chmod(path, 0o666)  # noqa: S103  every user may connect; unix(7) asks for write permission
         listener.listen(128)
     except OSError:
         listener.close()
@@ -204,8 +205,8 @@ def bind(path: str) -> socket.socket:
 async def serve(desk: ControlContext, listener: socket.socket | None = None) -> AsyncIterator[None]:
     """Answer on `listener` (None: one bound at the desk's own path) for as long as the body runs.
 
-    At the end nobody new is accepted, followers are let go, and what is being answered has 2 s to finish; the socket's
-    file is removed when it was made here.
+    At the end no new client is accepted, followers are disconnected, and what is being answered has 2 s to finish; the
+    socket's file is removed when it was made here.
     """
     ours: os.stat_result | None = None
     made = bind(desk.socket_path) if listener is None else None
@@ -241,7 +242,7 @@ async def serve(desk: ControlContext, listener: socket.socket | None = None) -> 
     finally:
         await runner.cleanup()
         listener.close()
-        with suppress(OSError, threads.Unanswered):  # somebody removed it, or its directory hangs
+        with suppress(OSError, threads.Unanswered):  # it was removed, or its directory hangs
             threads.call_now(desk.socket_path, partial(_remove, desk.socket_path, ours), LAST_LOOK)
 
 

@@ -61,7 +61,7 @@ def beat_of_json(body: object) -> tuple[Beat, timedelta]:
         raise BadRequest(f"{unknown[0]!r} is not a key of a beat; keys are {', '.join(KEYS)}")
     state = _text(body, "state")
     if state is not None and state not in STATES:
-        raise BadRequest(f"state: {state!r} is none of {', '.join(STATES)}")
+        raise BadRequest(f"state: {state!r} must be one of {', '.join(STATES)}")
     after = _duration(body, "after_seconds")
     if after is not None and not after:
         raise BadRequest("after_seconds: must be more than 0")

@@ -45,7 +45,7 @@ class Entry:
     token: str  # is another when the entry means another run; a beat changes nothing of it
     name: str
     uid: int  # the owner of the file that says so: it counts for processes of that uid alone
-    pid: int | None = None  # None as well where the number there is no pid (thread ids, beyond pid_max)
+    pid: int | None = None  # None as well where the number there is not a pid (thread ids, beyond pid_max)
     ticks: int | None = None  # its start ticks (field 22 of /proc/PID/stat), where the program notes them,
     boot_id: str | None = None  # of this boot
     since: float | None = None  # when that pid was written down: a process that began later is another

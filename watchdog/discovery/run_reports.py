@@ -109,7 +109,7 @@ class RunReportImporter:
         for words in news[:TOLD]:
             with logger.caused_by(uid):
                 self._recorder.event(
-                    "row.quarantined", why=f"how an agent ended, as its `run` wrote it down for uid {uid}: {words}"
+                    "row.quarantined", why=f"how an agent ended, as its `run` recorded it for uid {uid}: {words}"
                 )
         self._told[uid] = frozenset(problems.difference(news[TOLD:]))
 

@@ -223,7 +223,7 @@ def _lies_at(path: str, descriptor: int) -> bool:
 
 
 def _open(path: str) -> int:
-    """Open or make it. Raises ConfigError for what is no pid file of ours: it is about to be overwritten."""
+    """Open or make it. Raises ConfigError for what is not a pid file of ours: it is about to be overwritten."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)

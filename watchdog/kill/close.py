@@ -333,7 +333,7 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
         if shortage:
             end = shortage
         elif part:
-            end = f"a further process of it ended, and its main process was then ended {_force(order, progress)}"
+            end = f"another of its processes exited, and its main process was then killed {_force(order, progress)}"
         elif agent.exit.signal:
             whose = "a crash, or sent by another process" if agent.exit.signal in FAULTS else "sent by another process"
             end = f"killed by signal {agent.exit.signal} ({whose})"
@@ -352,13 +352,28 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
             if order.asked_at(progress.step)
             else "no process of it was left to kill"
         )
-    return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended {_force(order, progress)}"
+    return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended{_ways(order, progress)}"
 
 
 def _ended_with_a_part(order: KillOrder, progress: KillProgress) -> bool:
     """Whether we ended a main process that lived, because a further one (the harness in its wrapper) had ended."""
     main = None if order.agent.identity is None else progress.processes.get(order.agent.identity)
     return order.reason is Reason.GONE and progress.main_signalled and main is not None and "after" in str(main["how"])
+
+
+def _ways(order: KillOrder, progress: KillProgress) -> str:
+    """By what its processes ended; how many by which, where it was not the same for all."""
+    told = [str(process["how"]) for process in progress.processes.values()]
+    by_kill, on_term = (sum(f"after {name}" in how for how in told) for name in ("SIGKILL", "SIGTERM"))
+    if len(told) in (by_kill, on_term):
+        return f" {_force(order, progress)}"
+    rest = len(told) - by_kill - on_term
+    ways = {
+        _force(order, progress) if by_kill else "by KILL": by_kill,
+        "on TERM": on_term,
+        "by itself" if rest == 1 else "by themselves": rest,
+    }
+    return ": " + "; ".join(f"{count} {way}" for way, count in ways.items() if count)
 
 
 def _force(order: KillOrder, progress: KillProgress) -> str:

@@ -65,7 +65,7 @@ def stamp(path: str) -> dict[str, object]:
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise OwnerCallFailed("not_regular", f"{path} is no regular file")
+        raise OwnerCallFailed("not_regular", f"{path} is not a regular file")
     return {
         "unwritable": os_errors.unwritable(path, rights=False),
         "mtime_ns": status.st_mtime_ns,
@@ -81,7 +81,7 @@ def last_lines(path: str) -> list[str]:
 
     A line that begins before what is read is left out, and so is a key that does: half a secret is known by nothing.
     """
-    stamp(path)  # opening what is no regular file may block, or do something
+    stamp(path)  # opening what is not a regular file may block, or do something
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         start = max(0, size - TAIL)

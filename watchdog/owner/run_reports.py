@@ -22,7 +22,7 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 
 
 def end_report(path: str) -> dict[str, Any]:
-    """The report at that path. Raises FileNotFoundError; PathRefused for what is no report of this uid's."""
+    """The report at that path. Raises FileNotFoundError; PathRefused for what is not a report of this uid's."""
     parent, name = paths.open_parent(path)
     try:
         return _read(parent, name)
@@ -94,7 +94,7 @@ def end_report_done(path: str) -> bool:
     parent, name = paths.open_parent(path)
     try:
         if not _NAME.fullmatch(name):
-            raise PathRefused("agent_id", f"{name!r} is no agent's report")
+            raise PathRefused("agent_id", f"{name!r} is not an agent's report")
         _refuse_foreign(parent)
         os.unlink(name, dir_fd=parent)
         return True
@@ -110,7 +110,7 @@ def _read(parent: int, name: str) -> dict[str, Any]:
     with open(fd, "rb", buffering=0) as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise PathRefused("not_yours", f"{name} is no file of uid {os.geteuid()}")
+            raise PathRefused("not_yours", f"{name} is not a file of uid {os.geteuid()}")
         if status.st_size > MOST_BYTES:
             raise PathRefused("too_long", f"{name} has {status.st_size} bytes, a report has {MOST_BYTES} at most")
         text = file.read(MOST_BYTES)
@@ -119,7 +119,7 @@ def _read(parent: int, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        raise PathRefused("no_report", f"{name} is no report of a `run`")
+        raise PathRefused("no_report", f"{name} is not a report of a `run`")
     return told
 
 

@@ -111,7 +111,7 @@ def pid_of(fd: int) -> int | None:
                 return number if number > 0 else None
     except OSError as error:
         raise LookFailed(error.errno, f"fdinfo of a pidfd: {error.strerror}") from error
-    raise LookFailed(errno.EBADF, f"descriptor {fd} is no pidfd")
+    raise LookFailed(errno.EBADF, f"descriptor {fd} is not a pidfd")
 
 
 def read_stat(pid: int, fd: int) -> procfs.Stat | None:

@@ -215,7 +215,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalT
     """A pidfd of exactly that process, which the guard lets through; None when it is gone. Raises SignalRefused."""
     pid = identity.pid
     if type(pid) is not int or not 1 < pid <= pid_max():
-        raise SignalRefused("bad_pid", f"{pid!r} is no pid that may be signalled (2 to pid_max)")
+        raise SignalRefused("bad_pid", f"{pid!r} is not a pid that may be signalled (2 to pid_max)")
     if type(identity.start_ticks) is not int:
         raise SignalRefused("bad_pid", f"start ticks {identity.start_ticks!r} of pid {pid} are no number")
     if identity.host != guard.host:

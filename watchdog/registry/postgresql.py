@@ -45,7 +45,7 @@ def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
         ) from None
     for key, value in url.query.items():
         if key not in _keywords() or (not isinstance(value, str) and key != "host"):  # SQLAlchemy takes several hosts
-            raise ConfigError([f"registry.url: {key!r} in it is unknown to libpq, or stands there twice"])
+            raise ConfigError([f"registry.url: {key!r} in it is unknown to libpq, or is given twice"])
     milliseconds = int(limit.total_seconds() * 1000)
     own = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC {options}".strip()
     own += f" -c idle_in_transaction_session_timeout={milliseconds // 2}"  # half: nobody's wait for its locks fails

@@ -81,7 +81,7 @@ class Files:
         The other two may be there from before: whoever reads a registry of mode 0444 makes both of that mode, and when
         its mode is mended they make each write fail with SQLITE_READONLY. They get the mode of the first.
 
-        Raises RegistryUnavailable, and UnsafeDirectory for what is no file of ours.
+        Raises RegistryUnavailable, and UnsafeDirectory for what is not a file of ours.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:

@@ -68,7 +68,7 @@ def _registry(settings: Settings, registry: str) -> Iterator[str]:
     if (pid := user_of_registry(settings)) is not None:
         yield (
             f"registry.url: another daemon (pid {pid}) uses {registry}; each would kill the other's agents;"
-            f" use a separate file for each daemon"
+            " use a separate file for each daemon"
         )
     if not registry:
         yield from _database(settings.registry_url)
@@ -88,7 +88,7 @@ def warnings(settings: Settings) -> list[str]:
         found += _log(settings.log.file)
     if "roots" in settings.cleanup.model_fields_set:
         found += [
-            f"cleanup.roots[{number}]: {root} is no directory here; no temp dir can lie in it"
+            f"cleanup.roots[{number}]: {root} is not a directory here; no temp dir can lie in it"
             for number, root in enumerate(settings.cleanup.roots)
             if not _is_directory(root)
         ]
@@ -101,7 +101,7 @@ def warnings(settings: Settings) -> list[str]:
     shipped = KillSection().spare
     found += [
         f"{key}: yours replaces the shipped names; not among them: {', '.join(left)}; such a program is"
-        f" killed with the agent that started it, even if others use it; list those that you want, too"
+        " killed with the agent that started it, even if others use it; list those that you want, too"
         for key, mine in lists.items()
         if mine and (left := [name for name in shipped if name not in mine])
     ]
@@ -133,7 +133,7 @@ def _cannot_be_made(directory: str) -> str | None:
     if above == directory:
         return None
     if not os.path.isdir(above):
-        return f"{above} is no directory"
+        return f"{above} is not a directory"
     return None if os.access(above, os.W_OK | os.X_OK) else f"uid {os.geteuid()} may not write to {above}"
 
 

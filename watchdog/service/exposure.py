@@ -33,7 +33,7 @@ def exposed(settings: Settings) -> Iterator[str]:
     for key, command in _commands(settings):
         if _has_secret(" ".join(command)):
             yield (
-                f"{key}: a secret stands among its arguments, which every user sees (ps) while it runs; use a file"
+                f"{key}: a secret is among its arguments, which every user sees (ps) while it runs; use a file"
                 " of mode 0600 that the command reads"
             )
     registry = sqlite_file(settings.registry_url)
@@ -63,7 +63,7 @@ def _drop_ins(directory: str) -> Iterator[str]:
         told = [line for line in _text(path).splitlines() if line.strip().startswith("Environment=")]
         if _has_secret("\n".join(told)):
             yield (
-                f"{path}: a secret stands in Environment=, which `systemctl show` tells every user; use"
+                f"{path}: a secret is in Environment=, which `systemctl show` shows every user; use"
                 " EnvironmentFile= with a file of mode 0600, or LoadCredential="
             )
 

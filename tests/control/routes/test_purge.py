@@ -63,7 +63,7 @@ def test_a_conversation_that_a_living_agent_is_in_stays(office: Office) -> None:
     office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
     status, answer = office.ask("POST", "/v1/purge", {"agent": "alpha", "yes": True})
     assert (status, answer["error"]) == (409, "conflict")
-    assert answer["message"].startswith(f"beta is in conversation {ID} too; end it first")
+    assert answer["message"].startswith(f"beta is in conversation {ID} too; stop it first")
     office.ask("POST", "/v1/kill", {"targets": ["beta"]})
     status, answer = office.ask("POST", "/v1/purge", {"agent": "alpha", "yes": True})
     assert (status, answer["action"], answer["paths"]) == (200, "purged", [TRANSCRIPT])

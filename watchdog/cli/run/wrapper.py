@@ -205,7 +205,7 @@ class Wrapper:
             from watchdog.core.services import shares_service  # lazily: most agents do not need it
 
             if shares_service(self.options.command):
-                _say(f"{name}: codex shares an app server with your other sessions, which is not ended with it;")
+                _say(f"{name}: codex shares an app server with your other sessions, which is not killed with it;")
                 _say(f"{name}: codex --no-daemon has a process of its own")
         if self.options.stall_after is None:
             _say(

@@ -144,7 +144,7 @@ async def change(request: web.Request) -> web.Response:
 
 
 async def _gone(desk: ControlContext, peer: Peer, agent: Agent, why: str) -> None:
-    """No pid will show us the end of this one, and nobody will tell of it again."""
+    """No pid will show us the end of this one, and no other report of it will come."""
     if desk.holds.reason_for(agent.agent_id, desk.now()) is None:
         await desk.kills.request(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
 
@@ -186,7 +186,7 @@ async def beat(request: web.Request) -> web.Response:
         await _unheard(desk, agent, peer.by, body["unheard"])
         return web.Response(status=204)
     said, age = beat_of_json(body)
-    # `run` says it, and gives nobody our answer
+    # `run` sends it, and passes our answer to no one
     return await heard(desk, agent, body, said, age, own=isinstance(body, dict) and "age_seconds" not in body)
 
 

@@ -105,7 +105,7 @@ async def unhold(request: web.Request) -> web.Response:
             for why in own:
                 await _say(desk, peer, None, "hold.ended", f"lifted: {why}")
             message = "no longer held" if lifted or own else "it was not held" if agent else "they were not held"
-            if own:  # nobody named these: without a word they would be lifted unseen
+            if own:  # the caller named none of these, and would not learn that they were lifted
                 message += f"; lifted what made the daemon itself hold back kills: {'; '.join(own)}"
             if there is not None and lifted:
                 message += f"; {_heeded(there)}"

@@ -231,7 +231,7 @@ def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
 
 async def _end_one(desk: ControlContext, peer: Peer, agent: Agent, order: KillCall, patience: Patience) -> Json:
     """Commit the request and, unless told not to, wait for its outcome, and for its cleanup with patience."""
-    orphaned = agent.status in ENDED  # it has ended, and somebody of its tree lives
+    orphaned = agent.status in ENDED  # it has ended, and a process of its tree lives
     reason = Reason.ORPHANED if orphaned else order.reason
     ask = agent.policy.stop_pause if reason is Reason.STOP else None
     options = replace(order.options, ask=ask, by_root=peer.admin)
@@ -258,7 +258,7 @@ async def _end_one(desk: ControlContext, peer: Peer, agent: Agent, order: KillCa
 
 
 def _without_pid(agent: Agent, order: KillCall) -> ProcessNotFound | None:
-    """The refusal of a kill whose agent has no process that is known: nobody could be proved dead."""
+    """The refusal of a kill whose agent has no known process: nothing could be proved dead."""
     if (
         order.reason is not Reason.OPERATOR
         or agent.identity is not None

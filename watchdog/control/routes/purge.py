@@ -44,7 +44,7 @@ async def _purge(desk: ControlContext, peer: Peer, row: AgentRow, *, yes: bool) 
         raise Conflict(f"the conversation of {name} is not removed: {error}") from None
     paths, trash = [str(path) for path in done["paths"]], str(done["trash"])
     elsewhere: list[str] = []
-    # Also where nothing is left: who moved it may have been killed before he could say so.
+    # Also where nothing is left: the run that moved it may have been killed before it could say so.
     if yes and (paths or await desk.store.read(desk.store.store.last_event, row.agent_id, {PURGED}) is None):
         why = f"conversation {conversation.id}: {f'{len(paths)} to {trash}' if paths else 'nothing was left of it'}"
         evidence = {"conversation": conversation_json(conversation), "paths": paths, "trash": trash}
@@ -83,7 +83,9 @@ def _refuse_shared(desk: ControlContext, owner: int, conversation: Conversation)
         ids = {entry.conversation for entry in agent.reg.entries} | ({told.id} if told is not None else set())
         if agent.reg.owner_uid == owner and conversation.id in ids:
             name = agent.reg.name
-            raise Conflict(f"{name} is in conversation {conversation.id} too; end it first: agent-watchdog stop {name}")
+            raise Conflict(
+                f"{name} is in conversation {conversation.id} too; stop it first: agent-watchdog stop {name}"
+            )
 
 
 async def conversation_of_row(desk: ControlContext, row: AgentRow) -> Conversation | None:
@@ -101,7 +103,7 @@ async def _ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow:
     except AgentNotFound:
         return await resolve_ended(desk, peer, word)
     name = agent.reg.name
-    raise Conflict(f"{name} is watched and may be alive; end it first: agent-watchdog stop {name}")
+    raise Conflict(f"{name} is watched and may be alive; stop it first: agent-watchdog stop {name}")
 
 
 def _told(conversation: Conversation, paths: list[str], trash: str, done: bool) -> str:

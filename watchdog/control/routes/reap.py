@@ -1,4 +1,4 @@
-"""POST /reap: what dead agents have left, shown or put in order; each owner sees and clears his own."""
+"""POST /reap: what dead agents have left, shown or cleaned up; each owner sees and clears only their own."""
 
 from aiohttp import web
 

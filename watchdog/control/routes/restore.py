@@ -1,7 +1,7 @@
 """GET and POST /restore: worktrees that lie in the trash, and bringing one back.
 
 What lies there says the owner's helper, from the repositories alone: those that the registry remembers, and the one
-that the client names. So what another daemon put there, or one before it was installed anew, is found too.
+that the client names. So what another daemon put there, or one before it was installed again, is found too.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """POST /sessions/beat: a word of a session that a shared service works for, beside the sessions of other agents.
 
-The service is nobody's agent (`core.services`). The word counts for the agent whose client began the session, where
+The service is no agent (`core.services`). The beat counts for the agent whose client began the session, where
 only one can have; else the session is an agent of its own, without a process, and the clients that may be its own are
 only known to live. A hook speaks for agents of its own uid alone.
 """
@@ -65,7 +65,7 @@ async def speak(request: web.Request) -> web.Response:
     service, words = await _service(desk, peer, body.pid)
     main = _whose_main(desk, peer, service)
     if main is not None:
-        return await heard(desk, main, body.beat, said)  # somebody runs the service on purpose: it is that agent
+        return await heard(desk, main, body.beat, said)  # a person runs the service on purpose: it is that agent
     key = peer.uid, body.session, service.pid, service.start_ticks
     talk = desk.talks.get(key)
     agent = _known(desk, peer, body.session, service, talk)
@@ -133,7 +133,7 @@ def _has(agent: Agent, session: str, service: Identity) -> bool:
 
 
 async def _was_ended(desk: ControlContext, talk: Talk | None) -> bool:
-    """Whether somebody had its agent ended, who then wants no more of its work."""
+    """Whether a person had its agent killed, and so wants no more of its work."""
     if talk is None:
         return False
     try:

@@ -26,7 +26,7 @@ _EVENTS = 2000  # of one agent's history; a story that is longer is cut at its b
 
 
 async def agents(request: web.Request) -> web.Response:
-    """The living agents; with `all`, those that ended too. Of other people's, what everybody may know."""
+    """The living agents; with `all`, those that ended too. Of other users', what every user may know."""
     desk, peer = desk_of(request), peer_at(request)
     tag, name = request.query.get("tag"), request.query.get("name")
     chosen: list[Agent | AgentRow] = list(desk.fleet)
@@ -111,7 +111,7 @@ async def agent(request: web.Request) -> web.Response:
 
 
 async def status(request: web.Request) -> web.Response:
-    """Whether the daemon does its work, in figures that everybody may see."""
+    """Whether the daemon does its work, in figures that every user may see."""
     desk, peer = desk_of(request), peer_at(request)
     now = desk.now()
     facts = dict(desk.facts())
@@ -162,7 +162,7 @@ async def status(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Figures for Prometheus; no names in them, so everybody may read."""
+    """Figures for Prometheus; no names in them, so every user may read."""
     return web.Response(body=desk_of(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -34,7 +34,7 @@ def seconds(span: timedelta | None) -> float | None:
 
 
 def public(agent: Agent | AgentRow) -> Json:
-    """What everybody on the machine may know."""
+    """What every user of the machine may know."""
     reg = _registration(agent)
     verdict = agent.judged.verdict if isinstance(agent, Agent) else agent.verdict
     return {
@@ -253,7 +253,7 @@ def run(row: RunRow) -> Json:
 
 
 def hold(row: HoldRow, peer: Peer, agent: Agent | None) -> Json:
-    """One hold, and the agent that it is on, if that lives here; its reason is somebody's words, shown like a note."""
+    """One hold, and the agent that it is on, if that lives here; its reason is text of a user, shown like a note."""
     shown = agent is None or peer.may(agent.reg.owner_uid)
     return {
         "agent_id": row.agent_id,

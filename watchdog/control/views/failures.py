@@ -37,7 +37,7 @@ def in_words(runs: Iterable[RunRow], *, ending: bool = False) -> list[str]:
 def ending(
     agent: Agent, requests: Iterable[RequestRow], runs: Iterable[RunRow], retries: Mapping[str, int]
 ) -> Ending | None:
-    """How far its end has come; None for one that is being killed, or that nobody ends. `retries`: by hook."""
+    """How far its end has come; None for one that is being killed, or that is not killed. `retries`: by hook."""
     order = next((one for one in requests if one.request_id == agent.ending.request_id), None)
     if order is None or (order.step != _CLEANS and order.reason not in _BY_ITSELF):
         return None

@@ -249,7 +249,7 @@ def _held(agent: Agent, holds: Holds, now: datetime) -> list[str]:
 def held_back(agent: Agent, doubts: Iterable[str], everybody: str | None, spared: timedelta | None) -> str | None:
     """Why a kill that its verdict asks for is not ordered now, for a list: a hold on all, or the daemon's own doubt.
 
-    A hold on the agent itself is told apart. `everybody`: the reason of a hold on all.
+    A hold on the agent itself is reported separately. `everybody`: the reason of a hold on all.
     """
     timed = agent.judged.verdict in (Verdict.EXPIRED, Verdict.LINGERING)
     if (

@@ -39,7 +39,7 @@ KEYS = (
 def outcome_of(
     agent: Agent, request_id: str, outcome: Json | None, options: KillOptions, *, waited: bool, at: str = ""
 ) -> Json:
-    """A kill's result. `outcome` None: not there yet, which is no failure when nobody wanted to wait. `at`: `@HOST`."""
+    """A kill's result. `outcome` None: not known yet, no failure if the caller did not wait. `at`: `@HOST`."""
     grace = agent.policy.grace if options.grace is None else options.grace
     result: Json = {
         **dict.fromkeys(KEYS),
@@ -164,7 +164,7 @@ def dry(agent: Agent) -> Json:
 
 
 def preview(agent: Agent, tree: str) -> Json:
-    """What would be killed, to somebody who may not know whom he means; nothing was done."""
+    """What would be killed, for a caller that may not know which agents it means; nothing was done."""
     result = dry(agent)
     message = f"not done, as this command runs in the tree {tree}; with --go (JSON: go) it {result['message']}"
     return result | {"success": False, "error": "preview", "message": message}
@@ -189,7 +189,7 @@ def summary(targets: list[str], results: list[Json], dry_run: bool, desk: Contro
 
 
 def denial(desk: ControlContext, peer: Peer, route: str, why: str) -> None:
-    """Say that somebody was refused: counted always, one line per uid and route a minute."""
+    """Report that a request was refused: counted always, one line per uid and route a minute."""
     route = route.removeprefix("/v1")
     key = (peer.uid, "/".join(route.split("/")[:2]))
     desk.metrics.denied.labels(route=key[1]).inc()

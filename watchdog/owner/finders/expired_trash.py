@@ -84,7 +84,7 @@ def _taken_apart(path: str) -> tuple[str, str]:
     rest, name = os.path.split(path)
     area = f"/{worktree_trash.AREA}/trash"
     if not rest.endswith(area) or not name:
-        raise PathRefused("no_trash", f"{path} is no trash of ours")
+        raise PathRefused("no_trash", f"{path} is not this daemon's trash")
     return os.path.realpath(rest.removesuffix(area)), name
 
 

@@ -46,7 +46,7 @@ def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -
     """Remove one, after deciding again. Raises OSError for what a later try may fix."""
     top, key = os.path.split(finding.path)
     if top not in _tops(settings) or not fleet_files.TASK.fullmatch(key):
-        return hooks.kept(f"{finding.path} is no task of a source here")
+        return hooks.kept(f"{finding.path} is not a task of a source here")
     freed = trash.Freed()
     try:
         directory = fleet_files.opened(top)

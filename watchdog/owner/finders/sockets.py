@@ -56,14 +56,14 @@ def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -
 
 
 def _reason_to_keep(path: str) -> str | None:
-    """Why it stays, None when it may go. Raises FileNotFoundError; PathRefused where it is no socket of ours at all."""
+    """Why it stays, None when it may go. Raises FileNotFoundError; PathRefused where it is no socket of ours."""
     parent, name = paths.open_parent(path)
     try:
         if os.fstat(parent).st_uid != os.geteuid():
             raise PathRefused("not_yours", f"the directory of {path} is another uid's")
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
-            return f"{path} is no socket of this uid's"
+            return f"{path} is not a socket of this uid's"
         return f"a process listens on {path}" if occupancy.served(parent, name) else None
     finally:
         os.close(parent)

@@ -124,7 +124,7 @@ def _of_submodule(path: str, outer: str) -> Repository:
     own = os.path.realpath(dirs_of(path)[0])
     modules = os.path.join(os.path.realpath(outer), "modules")
     if own != os.path.join(os.path.realpath(path), ".git") and not is_below(own, modules):
-        raise PathRefused("no_submodule", f"{path} is no checkout of a submodule: its git dir is {own}")
+        raise PathRefused("no_submodule", f"{path} is not a checkout of a submodule: its git dir is {own}")
     entries = os.path.join(own, "worktrees")
     others = [os.path.join(entries, name) for name in os.listdir(entries)] if os.path.isdir(entries) else []
     everywhere = [own, path, *others, *map(checkout_of, others)]
@@ -139,7 +139,7 @@ def of_worktree(path: str) -> Repository:
     finally:
         os.close(directory)
     if not os.path.lexists(os.path.join(path, ".git")):
-        raise PathRefused("no_worktree", f"{path} is no git worktree")
+        raise PathRefused("no_worktree", f"{path} is not a git worktree")
     git = Git(path, GIT_SECONDS)
     own, common, top = worktrees.places(git)
     if _id(top) != _id(path):

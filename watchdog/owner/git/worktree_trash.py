@@ -21,7 +21,7 @@ from watchdog.owner import copy_tree, paths, trash
 AREA = "agent-watchdog"
 MANIFEST = "manifest.json"
 ENTRY = "entry"
-MOST_HOURS = 1e9  # what is more is no number that we wrote; JSON has NaN, Infinity and integers of any length
+MOST_HOURS = 1e9  # what is more is not a number that we wrote; JSON has NaN, Infinity and integers of any length
 LEAVING = ".leaving-"  # before an agent's id: it is being deleted, and nothing else any more
 RESCUE = "refs/agent-watchdog/rescue/"
 

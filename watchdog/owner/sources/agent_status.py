@@ -71,7 +71,7 @@ def forget(folder: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     """Its state and health as the agent itself writes them when it stops; all else stays."""
     name = key.removeprefix(PREFIX)
     if os.path.basename(name) != name or not name.endswith(ENDING):
-        raise OwnerCallFailed("not_understood", f"{key!r} is no status file")
+        raise OwnerCallFailed("not_understood", f"{key!r} is not a status file")
     became = Became.GONE
 
     def edit(text: str) -> str | None:
@@ -137,7 +137,7 @@ def _told(folder: str, name: str) -> StatusFile | None:
     text, status = files.read(os.path.join(folder, name), MOST_BYTES)
     data = files.parsed(f"{PREFIX}{name}", text)
     if not isinstance(data, dict):
-        raise OwnerCallFailed("not_understood", f"{PREFIX}{name} is no JSON object")
+        raise OwnerCallFailed("not_understood", f"{PREFIX}{name} is not a JSON object")
     if type(data.get("pid")) is not int or data["pid"] <= 1:
         return None
     beat, kind = data.get("last_heartbeat"), data.get("agent_type")

@@ -74,7 +74,7 @@ def _opener(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     return descriptor
 
 
@@ -89,7 +89,7 @@ def _told(base: str, folder: str, name: str) -> Entry | None:
         os.close(descriptor)
     pid = int(name.removesuffix(".json"))
     if not isinstance(data, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     if data.get("pid", pid) != pid or data.get("kind") == "daemon":
         return None  # its supervisor is no session
     ticks = _ticks(data.get("procStart"))

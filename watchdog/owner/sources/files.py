@@ -32,7 +32,7 @@ def read(path: str, limit: int = MOST_BYTES) -> tuple[str, os.stat_result]:
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OwnerCallFailed("not_regular", f"{path} is no regular file")
+            raise OwnerCallFailed("not_regular", f"{path} is not a regular file")
         data = file.read(limit + 1)
     if len(data) > limit:
         raise OwnerCallFailed("too_long", f"{path} is longer than {limit} bytes")
@@ -191,7 +191,7 @@ def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     """
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise OwnerCallFailed("not_regular", f"{path} is no regular file")
+        raise OwnerCallFailed("not_regular", f"{path} is not a regular file")
     if status.st_uid != os.geteuid():
         raise OwnerCallFailed("not_ours", f"{path} belongs to another uid")
     try:

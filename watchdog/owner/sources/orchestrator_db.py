@@ -124,7 +124,7 @@ def _entry(row: Row, uid: int, beats: dict[str, agent_status.StatusFile]) -> Ent
         beat, state = beat or told.beat, told.state
     when = _epoch(row["last_heartbeat"], pid) if beat and beat == _said(row["last_heartbeat"]) else None
     if pid is None and row["pid"] is not None:
-        note = f"its pid column holds {row['pid']!r}, which is no pid: a thread of another process perhaps"
+        note = f"its pid column holds {row['pid']!r}, which is not a pid: a thread of another process perhaps"
     since, since_ahead = _split(_since(row, pid))
     started, started_ahead = _split(_started(row, pid))
     return Entry(
