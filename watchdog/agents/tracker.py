@@ -123,7 +123,8 @@ class AgentTracker:
         if agent.identity is not None and agent.tree.pidfd is None:
             try:
                 pidfd = identity.pin(agent.identity)
-                agent.tree.hold(pidfd, alive=pidfd is not None and not identity.ended(pidfd))
+                agent.tree.hold(pidfd)
+                agent.tree.meet(alive=pidfd is not None and not identity.ended(pidfd))
             except OSError as error:
                 self._told(agent, "agent.unpinned", error=str(error))
             self.ends.watch(agent)
@@ -169,7 +170,7 @@ class AgentTracker:
         except RegistryUnavailable:
             return  # the sweep reports it
         if done and agent.owner.dropping == uid:
-            agent.amend(replace(agent.reg, owner_uid=uid, dropped=True, pane=None))  # a pane that root found
+            agent.amend(replace(agent.reg, owner_uid=uid, dropped=True, pane=None))  # a pane that root found is not its
             agent.owner.drops_to(None)
             self._told(agent, "agent.owner_changed", uid=uid)
             self.identified(agent)

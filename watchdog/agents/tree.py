@@ -28,9 +28,13 @@ class Tree:
     cpu_waited: dict[Identity, float] = field(default_factory=dict)  # the same, if it was in question then
     oom_counts: dict[str, int] = field(default_factory=dict)  # by its memory cgroup and the one above, at the last look
 
-    def hold(self, pidfd: int | None, *, alive: bool) -> None:
-        """Its main process is held by that pidfd; it closes with `close`."""
-        self.pidfd, self.met_alive = pidfd, alive
+    def hold(self, pidfd: int | None) -> None:
+        """Its main process is held by that pidfd; `close` closes it."""
+        self.pidfd = pidfd
+
+    def meet(self, *, alive: bool) -> None:
+        """Whether its main process lived when it was held."""
+        self.met_alive = alive
 
     def close(self) -> None:
         """Let go of the pidfd."""
