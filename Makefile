@@ -60,8 +60,8 @@ check: lint test ## formatting, lint, types, then the tests
 format: $(BIN)/.ready ## let ruff format and fix what it can
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --fix --quiet .
 
-events: $(BIN)/.ready ## write again what is generated: tables in documents, man pages, completions, tests/WORKS_WITH.md
-	@$(BIN)/python -m tests.documents && $(BIN)/python -m tests.manual && $(BIN)/python -m tests.works_with
+events: $(BIN)/.ready ## write again what is generated: the configuration file, tables in documents, man pages, completions, tests/WORKS_WITH.md
+	@$(BIN)/python -m tests.config_file && $(BIN)/python -m tests.documents && $(BIN)/python -m tests.manual && $(BIN)/python -m tests.works_with
 
 lock: ## make both lock files again (needs uv)
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock

@@ -281,6 +281,7 @@ METHODS, FIELDS, ARGUMENTS, LINES = 15, 15, 7, 60
 LARGE = {
     "cli.seen.Seen": 36,  # what doctor has seen of a machine: a form with a line for each question
     "control.context.ControlContext": 31,
+    "core.vendors.vendor.Vendor": 17,  # an entry of a table: what is known of one agent program, by name
     "owner.hooks.worktree._put_away": 75,
     "processes.table.scan": 70,
     "reaper.reaper.Reaper": 12,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cli.test_verbs import told
+from tests.cli.conftest import told
 from tests.control.office import Office, make_office
 from watchdog.agents.agent import Agent
 from watchdog.core.agent import Status

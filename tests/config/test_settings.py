@@ -13,9 +13,18 @@ from pydantic import BaseModel
 
 from watchdog.config.fields import DRIVERS
 from watchdog.config.paths import Paths, places_for
-from watchdog.config.schema import BUILT_IN_HOOKS, DEFAULT_HOOKS, SHIPPED_POLICIES, USERS_SOURCES, Config
+from watchdog.config.schema import (
+    DEFAULT_HOOKS,
+    SHIPPED_POLICIES,
+    USERS_SOURCES,
+    Config,
+    KillSection,
+    PolicyEntry,
+    StallSection,
+)
 from watchdog.config.settings import load, parse, settings_of
 from watchdog.core.agent import ENDED, Policy, Registration, Status
+from watchdog.core.hooks import BUILT_IN
 from watchdog.core.kill import Polite, Step
 from watchdog.errors import ConfigError
 from watchdog.registry.engines import parse_url
@@ -57,7 +66,16 @@ def test_the_shipped_file_names_every_key() -> None:
     lines = text.splitlines()
     for number, line in enumerate(lines):
         if re.match(r"#[a-z_]+ = ", line):
-            assert lines[number - 1].startswith("#"), line
+            assert lines[number - 1].startswith("#"), f"{line}: its reason is missing above it in config/schema.py"
+
+
+def test_a_policy_may_hold_each_key_that_is_an_agents_own() -> None:
+    """A key of [stall] or [kill] is in PolicyEntry too, with the same check; but for those that bind all agents."""
+    sections = {**StallSection.model_fields, **KillSection.model_fields}
+    for key in sections.keys() - PolicyEntry.model_fields.keys() - {"parallel", "max_per_minute"}:
+        pytest.fail(f"watchdog/config/schema.py: add {key} to PolicyEntry, or to the keys that this test leaves out")
+    for key in PolicyEntry.model_fields.keys() - sections.keys() - {"match"}:
+        pytest.fail(f"watchdog/config/schema.py: add {key} to StallSection or KillSection, it is in PolicyEntry alone")
 
 
 def uncommented(text: str) -> bytes:
@@ -103,7 +121,7 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         "kill.ladder[1]": "'murder' is wrong; it must be 'warn', 'nudge', 'stop' or 'kill'",
         "kill.polite": "'never' is wrong; it must be 'main_first' or 'all' (default: 'main_first')",
         "stal": "unknown key; did you mean 'stall'?",
-        "hook[0]": f"needs either run (one of {', '.join(BUILT_IN_HOOKS)}) or command (a list of words)",
+        "hook[0]": f"needs either run (one of {', '.join(BUILT_IN)}) or command (a list of words)",
         "policy[0].match.typ": "unknown key; did you mean 'type'?",
         "policy[0].grace_seconds": "-1 is wrong; it must be greater than or equal to 0",
         "metrics.listen": "'9477' must be HOST:PORT, as in 127.0.0.1:9477 or [::1]:9477; no DNS name",

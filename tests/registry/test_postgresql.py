@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from tests.postgresql import BINARIES, Server, running_server
 from tests.registry.samples import FULL, NOW, add
-from tests.registry.test_group import a_conflict_is_its_own, what_waits_is_one_commit
+from tests.registry.test_store import a_conflict_is_its_own, what_waits_is_one_commit
 from watchdog.core.agent import Status
 from watchdog.core.kill import Reason
 from watchdog.errors import AlreadyRunning, ConfigError, RegistryUnavailable

@@ -16,19 +16,11 @@ from datetime import timedelta
 from typing import Protocol
 
 from watchdog.config.settings import Settings
-from watchdog.core.hooks import CleanupSettings, HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import BUILT_IN, CleanupSettings, HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
 
 Results = list[tuple[HookSpec, HookResult]]
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
-# Built-in hook -> the field of the context that it is about, and what is said where there is none.
-PLACES = {
-    "pane": ("pane", "no pane of it is known"),
-    "git_locks": ("worktree", "no worktree was registered"),
-    "worktree": ("worktree", "no worktree was registered"),
-    "temp_dir": ("temp_dir", "no temp dir was registered"),
-    "registry_entry": ("registry_entry", "no other program's registry listed it"),
-}
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # what a hook that needs another takes for its success
 LONGEST_PAUSE = timedelta(seconds=60)
 
@@ -109,7 +101,6 @@ async def run_hooks(
         if context.outcome not in spec.on:
             well[spec.name] = f"not run for agents that ended as {context.outcome}"
             continue
-        place, missing = PLACES.get(spec.run or "", (None, ""))
         unmet = [f"{name}: {well[name]}" for name in spec.needs if well.get(name) is not None]
         if unmet and not observe:
             result = HookResult(
@@ -120,7 +111,7 @@ async def run_hooks(
             results.append((spec, result))
             well[spec.name] = "not run"
             continue
-        if place is not None and getattr(context, place) is None:
+        if (missing := _missing(spec, context)) is not None:
             results.append((spec, HookResult(HookOutcome.NOTHING, missing)))
         elif observe:
             log.info("cleanup.hook_finished", hook=spec.name, outcome="observed", message="observe mode: not run")
@@ -134,8 +125,15 @@ async def run_hooks(
 
 def _applies(spec: HookSpec, context: HookContext) -> bool:
     """Whether it has something to do for that agent."""
-    place, _ = PLACES.get(spec.run or "", (None, ""))
-    return context.outcome in spec.on and (place is None or getattr(context, place) is not None)
+    return context.outcome in spec.on and _missing(spec, context) is None
+
+
+def _missing(spec: HookSpec, context: HookContext) -> str | None:
+    """What is said where the thing that a built-in hook is about was never registered."""
+    built_in = BUILT_IN.get(spec.run or "")
+    if built_in is None or built_in.place is None or getattr(context, built_in.place) is not None:
+        return None
+    return built_in.missing
 
 
 async def _run(

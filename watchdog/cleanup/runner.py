@@ -15,7 +15,7 @@ from watchdog.cleanup import cleanup
 from watchdog.cleanup.occupancy import Occupancy
 from watchdog.clock import Clock
 from watchdog.core.agent import Status
-from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import BUILT_IN, HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.core.kill import Reason
 from watchdog.core.process import Listed
 from watchdog.errors import OwnerCallFailed
@@ -147,11 +147,11 @@ class _AsOwner:
         self._agent = agent
 
     async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
-        place = {"worktree": context.worktree, "temp_dir": context.temp_dir}.get(spec.run or "")
+        built_in = BUILT_IN.get(spec.run or "")
         try:
-            if place is not None:
+            if built_in is not None and built_in.removes and (place := built_in.directory(context)) is not None:
                 owner = owner_of(self._agent)
-                user = await self._occupancy.user_of(owner, place, by_name=spec.run == "temp_dir")
+                user = await self._occupancy.user_of(owner, place, by_name=built_in.by_name)
                 context = replace(context, used_by=user)
             owner_of(self._agent)
         except OwnerCallFailed as error:

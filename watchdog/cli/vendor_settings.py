@@ -142,75 +142,73 @@ def command_for(vendor: str, program: str) -> str:
     return f"env -u PYTHONPATH -u PYTHONHOME {shlex.quote(program)} beat --from {vendor}"
 
 
-FILES = {
-    file.vendor: file
-    for file in (
-        HookFile(
-            "claude",
-            ("CLAUDE_CONFIG_DIR", ".claude"),
-            "settings.json",
-            (
-                "SessionStart",
-                "UserPromptSubmit",
-                "PreToolUse",
-                "PostToolUse",
-                "Notification",
-                "Stop",
-                "SubagentStop",
-                "PreCompact",
-                "SessionEnd",
-            ),
-            (("timeout", 5),),
-            notes=(
-                "Running sessions read their hooks when they are restarted; until then only a daemon of their own"
-                " user knows them, by Claude Code's list of them; root's does not.",
-            ),
+_HOOK_FILES = (
+    HookFile(
+        "claude",
+        ("CLAUDE_CONFIG_DIR", ".claude"),
+        "settings.json",
+        (
+            "SessionStart",
+            "UserPromptSubmit",
+            "PreToolUse",
+            "PostToolUse",
+            "Notification",
+            "Stop",
+            "SubagentStop",
+            "PreCompact",
+            "SessionEnd",
         ),
-        HookFile(
-            "codex",
-            ("CODEX_HOME", ".codex"),
-            "hooks.json",
-            (
-                "SessionStart",
-                "UserPromptSubmit",
-                "PreToolUse",
-                "PermissionRequest",
-                "PostToolUse",
-                "SubagentStop",
-                "PreCompact",
-                "Stop",
-                "Interrupt",
-                "SessionEnd",
-            ),
-            (("timeout", _CODEX_SECONDS),),
-            notes=(
-                "Codex runs a hook only after you have trusted it: start codex and look at /hooks. It asks again"
-                " whenever the command changes.",
-            ),
+        (("timeout", 5),),
+        notes=(
+            "Running sessions read their hooks when they are restarted; until then only a daemon of their own"
+            " user knows them, by Claude Code's list of them; root's does not.",
         ),
-        HookFile(
-            "gemini",
-            ("GEMINI_CLI_HOME", ""),
-            ".gemini/settings.json",
-            (
-                "SessionStart",
-                "BeforeAgent",
-                "BeforeTool",
-                "AfterTool",
-                "Notification",
-                "PreCompress",
-                "AfterAgent",
-                "SessionEnd",
-            ),
-            (("name", "agent-watchdog"), ("timeout", _GEMINI_MILLISECONDS)),
-            comments=True,
-            notes=("Running sessions read their hooks when they are restarted.",),
+    ),
+    HookFile(
+        "codex",
+        ("CODEX_HOME", ".codex"),
+        "hooks.json",
+        (
+            "SessionStart",
+            "UserPromptSubmit",
+            "PreToolUse",
+            "PermissionRequest",
+            "PostToolUse",
+            "SubagentStop",
+            "PreCompact",
+            "Stop",
+            "Interrupt",
+            "SessionEnd",
         ),
-        HookFile(
-            "opencode",
-            ("XDG_CONFIG_HOME", ".config"),
-            "opencode/plugins/agent-watchdog.js",
-            notes=("opencode loads its plugins when it starts.",),
+        (("timeout", _CODEX_SECONDS),),
+        notes=(
+            "Codex runs a hook only after you have trusted it: start codex and look at /hooks. It asks again"
+            " whenever the command changes.",
         ),
-    )
-}
+    ),
+    HookFile(
+        "gemini",
+        ("GEMINI_CLI_HOME", ""),
+        ".gemini/settings.json",
+        (
+            "SessionStart",
+            "BeforeAgent",
+            "BeforeTool",
+            "AfterTool",
+            "Notification",
+            "PreCompress",
+            "AfterAgent",
+            "SessionEnd",
+        ),
+        (("name", "agent-watchdog"), ("timeout", _GEMINI_MILLISECONDS)),
+        comments=True,
+        notes=("Running sessions read their hooks when they are restarted.",),
+    ),
+    HookFile(
+        "opencode",
+        ("XDG_CONFIG_HOME", ".config"),
+        "opencode/plugins/agent-watchdog.js",
+        notes=("opencode loads its plugins when it starts.",),
+    ),
+)
+FILES = {file.vendor: file for file in _HOOK_FILES}

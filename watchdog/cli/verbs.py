@@ -1,6 +1,7 @@
 """All verbs of `agent-watchdog` but `run` and `beat`, which have their own readers of arguments.
 
-Verbs only: parse, call the daemon, print. One file per group; each adds its parsers and sets `call`.
+Verbs only: parse, call the daemon, print. One file per group; each adds its parsers and sets `call`. A new one is one
+line in `GROUPS` and one module of that name here.
 
 Exit status: 0 done (or already so), 1 any target not, 64 usage, 69 no daemon, 74 output cannot be written, 75 try
 again, 77 refused for permission, 78 configuration. 2 is never used: it would tell a vendor's hook runner
@@ -14,25 +15,9 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NoReturn
 
-from watchdog.cli import (
-    doctor,
-    events,
-    install_hooks,
-    kill,
-    mcp,
-    reap,
-    register,
-    reload,
-    restore,
-)
-from watchdog.cli import (
-    list as listing,
-)
-from watchdog.cli import (
-    status as health,
-)
 from watchdog.cli.output import clean, nobody_reads, warn
 from watchdog.errors import DaemonUnreachable, WatchdogError
 
@@ -44,6 +29,12 @@ it from being killed), `kill NAME` (kill its whole process tree, then clean up).
 exit status: 0 done or already so, 1 failed for some target, 64 usage, 69 no daemon, 74 output cannot be written,
 75 try again, 77 no permission, 78 configuration.
 """
+# Modules with `add_verbs`, in the order of the help.
+GROUPS = (
+    *("register", "list", "status", "events", "kill", "reap", "restore"),
+    *("install_hooks", "mcp", "reload", "doctor"),
+)
+_MODULES = [import_module(f"watchdog.cli.{group}") for group in GROUPS]
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,8 +75,8 @@ def build() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True, parser_class=Parser)
     verbs.add_parser("run", help="start a program as a watched agent: run --name N -- CMD", add_help=False)
     verbs.add_parser("beat", help="report progress from within an agent", add_help=False)
-    for group in (register, listing, health, events, kill, reap, restore, install_hooks, mcp, reload, doctor):
-        group.add_verbs(verbs)
+    for module in _MODULES:
+        module.add_verbs(verbs)
     return parser
 
 

@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainValidator
+from pydantic_core import PydanticCustomError
 
 from watchdog.concurrency.threads import NSS, noted
+from watchdog.core.hooks import BUILT_IN
 from watchdog.core.kill import Step
 from watchdog.core.names import name_problem
 from watchdog.telemetry.catalogue import CATALOGUE, UNTOLD
@@ -153,6 +155,15 @@ def _event(name: str) -> str:
     return name
 
 
+def _built_in_hook(name: object) -> str:
+    if isinstance(name, str) and name in BUILT_IN:
+        return name
+    *most, last = map(repr, BUILT_IN)
+    raise PydanticCustomError(
+        "literal_error", "Input should be {expected}", {"expected": f"{', '.join(most)} or {last}"}
+    )
+
+
 Seconds = Annotated[float, Field(strict=True, ge=0.05, le=31_536_000, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=31_536_000, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
@@ -168,6 +179,7 @@ Group = Annotated[str, AfterValidator(_group)]
 Account = Annotated[str, AfterValidator(_account)]
 Address = Annotated[str, AfterValidator(_address)]
 Event = Annotated[str, AfterValidator(_event)]
+BuiltInHook = Annotated[str, PlainValidator(_built_in_hook)]
 AgentName = Annotated[str, AfterValidator(_agent)]
 Type = Annotated[str, AfterValidator(_whole)]  # empty: agents without one
 Tag = Annotated[str, Field(min_length=1), AfterValidator(_whole)]

@@ -16,8 +16,10 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import NamedTuple
 
 from aiohttp import web
+from pydantic import BaseModel
 
 from watchdog.concurrency import threads
 from watchdog.concurrency.lanes import Lane, enter
@@ -50,28 +52,50 @@ LAST_LOOK = 1.0  # seconds that the removal of our socket may take
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 __all__ = ["application", "bind", "serve"]
 
-ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    ("POST", "/agents", agents.register),
-    ("GET", "/agents", reading.agents),
-    ("GET", "/agents/{agent_id}", reading.agent),
-    ("PATCH", "/agents/{agent_id}", agents.change),
-    ("POST", "/agents/{agent_id}/beat", agents.beat),
-    ("POST", "/sessions/beat", session_beat.speak),
-    ("POST", "/kill", kill.kill),
-    ("POST", "/stop", kill.stop),
-    ("POST", "/cancel", kill.cancel),
-    ("POST", "/remove", hold.remove),
-    ("POST", "/purge", purge.purge),
-    ("POST", "/reap", reap.reap),
-    ("POST", "/reload", reload.reload),
-    ("GET", "/restore", restore.listed),
-    ("POST", "/restore", restore.restore),
-    ("POST", "/hold", hold.hold),
-    ("POST", "/unhold", hold.unhold),
-    ("GET", "/events", events.events),
-    ("GET", "/custody", custody.held),
-    ("GET", "/status", reading.status),
-    ("GET", "/metrics", reading.metrics),
+
+class Route(NamedTuple):
+    """One line of the table. `does` is what documents say of it; `body` its schema, where that is none of `schemas`."""
+
+    method: str
+    path: str
+    handler: Handler
+    does: str
+    body: type[BaseModel] | None = None
+
+
+# A verb's own is a module in control/routes/ and a line here; the document's table is made of this one.
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/agents",
+        agents.register,
+        "register an agent: 201, or 200 if the same client repeats the request; answers with its `env`",
+    ),
+    Route("GET", "/agents", reading.agents, "living agents, or with `?all` the ended too; `?all_hosts`, `?tag=T`"),
+    Route("GET", "/agents/{agent_id}", reading.agent, "one agent with its whole history, by id or name"),
+    Route("PATCH", "/agents/{agent_id}", agents.change, "give its pid (or how it exited)"),
+    Route("POST", "/agents/{agent_id}/beat", agents.beat, "a beat; `{}` is a plain one"),
+    Route("POST", "/sessions/beat", session_beat.speak, "a beat from a hook below a shared service, whose `pid` it is"),
+    Route("POST", "/kill", kill.kill, "kill agents: TERM, grace, KILL, proof, cleanup"),
+    Route("POST", "/stop", kill.stop, "ask agents to exit, then as `/kill`; outcome `stopped`"),
+    Route("POST", "/cancel", kill.cancel, "stop the agents that work on tasks, and cancel the tasks"),
+    Route("POST", "/remove", hold.remove, "close the rows of agents whose process is gone"),
+    Route("POST", "/purge", purge.purge, "show, or with `yes` move to the trash, an ended agent's conversation"),
+    Route("POST", "/reap", reap.reap, "clean up now what dead agents left"),
+    Route("POST", "/reload", reload.reload, "read the configuration again (admins); `problems` has each fault"),
+    Route("GET", "/restore", restore.listed, "worktrees in the trash; `?place=DIR`"),
+    Route("POST", "/restore", restore.restore, "restore one: `id`, `place`, `dry_run`"),
+    Route("POST", "/hold", hold.hold, "no kills of these agents; without targets, of any agent (admins)"),
+    Route("POST", "/unhold", hold.unhold, "lift holds; without targets the one on all agents, and the daemon's own"),
+    Route(
+        "GET",
+        "/events",
+        events.events,
+        "JSON lines in order, at least once, also over restarts: `?after=N`, `?agent=ID`, `?follow`",
+    ),
+    Route("GET", "/custody", custody.held, "which living processes are agents of this daemon (daemons ask each other)"),
+    Route("GET", "/status", reading.status, "whether the daemon does its work, in figures"),
+    Route("GET", "/metrics", reading.metrics, "figures for Prometheus"),
 )
 
 
@@ -79,9 +103,9 @@ def application(desk: ControlContext) -> web.Application:
     """The application with all routes; it answers only requests that came over a unix socket."""
     app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
     app[DESK] = desk
-    for method, path, handler in ROUTES:
+    for route in ROUTES:
         for prefix in ("", "/v1"):
-            app.router.add_route(method, prefix + path, handler)
+            app.router.add_route(route.method, prefix + route.path, route.handler)
     return app
 
 

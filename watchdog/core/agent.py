@@ -13,6 +13,7 @@ from watchdog.core.kill import Polite, Step
 from watchdog.core.process import Identity, Listed, cgroup_names
 from watchdog.core.sessions import SESSION, shared_words
 from watchdog.core.sites import Site
+from watchdog.core.source_entries import KINDS
 
 
 class Status(StrEnum):
@@ -86,7 +87,7 @@ class Policy:
 
 # Of agents that were only reported: by a vendor hook, or by a vendor's own list of its sessions. The
 # daemon tells of them, and ends nothing of theirs, unless a `[[policy]]` says more.
-TOLD_OF = frozenset({"hook", "claude"})
+TOLD_OF = frozenset({"hook", *(kind for kind, registry in KINDS.items() if registry.told_of)})
 
 
 @dataclass(frozen=True, slots=True)

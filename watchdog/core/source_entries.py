@@ -17,23 +17,74 @@ WORDS_LIMIT = 4096  # characters of one word of an entry: the longest path
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where registries of one kind lie. The owner's helper sees nothing but `path`, `reads`, and of `removes` as much
-    as it may remove from there; "~" is the owner's home."""
+    """Where registries of one kind lie, and what documents say of them.
+
+    The owner's helper sees nothing but `path`, `reads`, and of `removes` as much as it may remove from there; "~" is
+    the owner's home.
+    """
 
     path: str  # unless told; "": it has no usual place
+    place: str  # what a `path` names, for the configuration file
+    registry: str  # what the registry is and what is done to an entry in it,
+    beat: str  # and what is a beat there, for the table in agents.md
     variable: str = ""  # of the owner's environment, which names another path
     reads: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     written: str = ""  # the file in there that beats are written to; "": what `path` names
+    told_of: bool = False  # its agents are reported, and ended by a person's order alone
 
 
 KINDS = {
-    "claude": Kind("~/.claude", variable="CLAUDE_CONFIG_DIR"),
-    "agent_relay": Kind("~/.agent-relay", removes=("/tmp", "/tmp/relay-outbox")),  # noqa: S108
-    "agent_sessions": Kind("", variable="AGENT_SESSIONS_YAML"),
-    "fleet_tasks": Kind("~/.fleet-tasks", reads=("~/.apra-fleet/data",)),
-    "hcom": Kind("~/.hcom", variable="HCOM_DIR", written="hcom.db"),
-    "orchestrator_db": Kind(""),
+    "orchestrator_db": Kind(
+        "",
+        place="SQLite with agent_lifecycle, and agent_status/*.json beside it",
+        registry="SQLite file with `agent_lifecycle` (and `orchestrator_task`), `agent_status/*.json` beside it",
+        beat="a change of `last_heartbeat`; 120 s of silence are too long (`after_seconds`)",
+    ),
+    "hcom": Kind(
+        "~/.hcom",
+        place="its directory",
+        registry="`hcom.db` and the list of launched pids in `~/.hcom`, or $HCOM_DIR; a stopped agent can be resumed"
+        " by `hcom r NAME`",
+        beat="a new time or status in its row; 120 s of silence are too long while it listens, 300 while it works,"
+        " 660 in a tool",
+        variable="HCOM_DIR",
+        written="hcom.db",
+    ),
+    "agent_relay": Kind(
+        "~/.agent-relay",
+        place="a data directory of its, or ~/.agent-relay with all of them",
+        registry="a data directory of agent-relay, or `~/.agent-relay` with all of them: an ended agent is removed from"
+        " its lists",
+        beat="none",
+        removes=("/tmp", "/tmp/relay-outbox"),  # noqa: S108
+    ),
+    "agent_sessions": Kind(
+        "",
+        place="the agent-sessions.yaml of tmux-agent-orchestrate, or its workspace",
+        registry="tmux-agent-orchestrate's (multi-agent-mux's) `.mam/` or `.hermes/agent-sessions.yaml` and `.db`, both"
+        " or neither: a row becomes `stopped` or `terminated`, its job is notified; if it and tmux disagree, `list`"
+        " says how",
+        beat="none",
+        variable="AGENT_SESSIONS_YAML",
+    ),
+    "fleet_tasks": Kind(
+        "~/.fleet-tasks",
+        place="apra-fleet's, ~/.fleet-tasks",
+        registry="apra-fleet's tasks, `~/.fleet-tasks/task-*/`: `status.json` becomes `cancelled` or `failed`,"
+        " `task.pid` is removed; members on other devices are shown",
+        beat="a touch of `activity`; 660 s of silence are too long: the wrapper touches it every 300 s, also while its"
+        " command hangs",
+        reads=("~/.apra-fleet/data",),
+    ),
+    "claude": Kind(
+        "~/.claude",
+        place="Claude Code's `sessions/` in its directory",
+        registry="`~/.claude/sessions/`: reported, never closed",
+        beat="none",
+        variable="CLAUDE_CONFIG_DIR",
+        told_of=True,
+    ),
 }
 
 

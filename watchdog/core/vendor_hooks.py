@@ -1,4 +1,4 @@
-"""What an event of a vendor hook means as a beat, and what tells its agent to stop. Pure tables, one for each vendor.
+"""What an event of a vendor hook means as a beat, and what tells its agent to stop. Pure; tables in `core.vendors`.
 
 The events and fields are those that the vendors document (Claude Code, Codex, Gemini CLI: JSON on stdin; opencode: what
 our plugin passes on). An event that is not in the table only shows that its agent lives. Imported at each
@@ -9,6 +9,7 @@ import json
 import zlib
 
 from watchdog.core.sd_notify import MAX_SECONDS, Words, printable
+from watchdog.core.vendors import KNOWN, VENDORS
 
 Event = dict[str, object]
 MAX_PATH = 4096  # bytes of a path with its end, limits.h
@@ -16,66 +17,11 @@ MAX_PATH = 4096  # bytes of a path with its end, limits.h
 # A sign: it lives; nothing is said of what it does, so that an idle one stays idle, and nothing is promised.
 SIGN: Words = {"promises": False}
 RESTS: Words = {"state": "idle", "tool": ""}
-_EVENTS = {
-    "claude": {
-        "SessionStart": "start",
-        "UserPromptSubmit": "prompt",
-        "PreToolUse": "tool",
-        "PostToolUse": "tool_over",
-        "PostToolUseFailure": "tool_over",
-        "PermissionRequest": "ask",
-        "PermissionDenied": "tool_over",
-        "Elicitation": "ask",
-        "ElicitationResult": "work",
-        "Notification": "notification",
-        "SubagentStart": "thread",
-        "SubagentStop": "thread_over",
-        "Stop": "rest",
-        "StopFailure": "failure",
-        "SessionEnd": "end",
-    },
-    "codex": {
-        "SessionStart": "start",
-        "UserPromptSubmit": "prompt",
-        "PreToolUse": "tool",
-        "PostToolUse": "tool_over",
-        "PermissionRequest": "ask",
-        "SubagentStart": "thread",
-        "SubagentStop": "thread_over",
-        "Stop": "rest",
-        "StopFailure": "failure",
-        "Interrupt": "interrupt",
-        "SessionEnd": "end",
-    },
-    "gemini": {
-        "SessionStart": "start",
-        "BeforeAgent": "prompt",
-        "BeforeTool": "tool",
-        "AfterTool": "tool_over",
-        "Notification": "notification",
-        "AfterAgent": "rest",
-        "SessionEnd": "end",
-    },
-    "opencode": {
-        "plugin.loaded": "start",
-        "session.created": "start",
-        "chat.message": "prompt",
-        "tool.execute.before": "tool",
-        "tool.execute.after": "tool_over",
-        "permission.asked": "ask",
-        "permission.updated": "ask",  # before 1.1
-        "permission.replied": "work",
-        "session.status": "status",
-        "session.idle": "rest",
-        "session.error": "failure",
-    },
-}
+_EVENTS = {name: KNOWN[name].events for name in VENDORS}
 _ASKING_TOOLS = frozenset({"AskUserQuestion", "ExitPlanMode", "ask_user", "request_user_input", "question"})
 # What not every event of one call has: a question's answers come with its end, Codex' reason only with its prompt.
 _BESIDE = frozenset({"answers", "annotations", "description"})
-_SHELLS = frozenset({("claude", "Bash"), ("opencode", "bash")})  # whose calls may carry their time limit
 _SHELL_SECONDS = 120.0  # both end a shell command after two minutes unless the call says otherwise
-_MANY = frozenset({"codex", "gemini"})
 _ASKED = frozenset({"permission_prompt", "elicitation_dialog", "ToolPermission"})
 # Of the session, not of the process: the next one begins in the same process.
 _GOES_ON = frozenset({"clear", "resume"})
@@ -127,7 +73,7 @@ def session_of(vendor: str, event: Event) -> Words:
     Claude Code's process has one after the other, and may leave one without a word when it resumes another.
     """
     session = _text(event, "session_id")
-    if vendor not in _MANY or not session:
+    if not KNOWN[vendor].many_sessions or not session:
         return {}
     ends = _EVENTS[vendor].get(event_name(event)) == "end"
     return {"session_ended" if ends else "session": printable(session[:128])}
@@ -202,9 +148,10 @@ def _tool(vendor: str, event: Event, environ: dict[str, str]) -> Words:
     words: Words = {"state": "waiting" if name in _ASKING_TOOLS else "working", "tool": printable(name)}
     call = event.get("tool_input")
     arguments = call if isinstance(call, dict) else {}
-    if (vendor, name) in _SHELLS and not arguments.get("run_in_background"):
+    known = KNOWN[vendor]
+    if name and name == known.shell_tool and not arguments.get("run_in_background"):
         asked = _milliseconds(arguments.get("timeout"))
-        usual = _milliseconds(environ.get("BASH_DEFAULT_TIMEOUT_MS") if vendor == "claude" else None)
+        usual = _milliseconds(environ.get(known.shell_limit))
         words["tool_limit_seconds"] = asked or usual or _SHELL_SECONDS
     return words
 
@@ -278,31 +225,7 @@ def stop_answer(vendor: str, event: Event, reason: str) -> dict[str, object] | N
     Codex refuses `continue` before a tool and at a permission prompt (such a hook fails, and the tool runs), so there
     the call is denied, and the next event ends the turn. Gemini and Claude Code take both at once.
     """
-    name = event_name(event)
-    halt: dict[str, object] = {"continue": False, "stopReason": reason}
-    denied = {"hookEventName": name, "permissionDecision": "deny", "permissionDecisionReason": reason}
-    refused: dict[str, object] = {"behavior": "deny", "message": reason}
-    match vendor, name:
-        case "opencode", _:
-            return {"stop": reason}
-        case _, "SessionEnd" | "Notification" | "Interrupt" | "PreCompress":
-            return None
-        case "codex", "PreToolUse":
-            return {"hookSpecificOutput": denied}
-        case "codex", "PermissionRequest":
-            return {"hookSpecificOutput": {"hookEventName": name, "decision": refused}}
-        case "claude", "PreToolUse":
-            return {**halt, "hookSpecificOutput": denied}
-        case "claude", "PermissionRequest":
-            decision = {**refused, "interrupt": True}
-            return {**halt, "hookSpecificOutput": {"hookEventName": name, "decision": decision}}
-        case "gemini", "SessionStart":
-            return None
-        case "gemini", "BeforeTool":
-            return {**halt, "decision": "deny", "reason": reason}
-        case "gemini", "BeforeAgent" | "AfterAgent":
-            return {**halt, "reason": reason}
-    return halt
+    return KNOWN[vendor].stop(event_name(event), reason)
 
 
 def _text(event: Event, key: str) -> str:

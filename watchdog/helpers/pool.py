@@ -396,8 +396,9 @@ def _no_answer(call: str, args: Mapping[str, object], uid: int, seconds: float) 
 
 def _with_place(spec: HookSpec, context: HookContext, result: HookResult) -> HookResult:
     """A hook that timed out names the path that it was at work in."""
-    places = {"git_locks": context.worktree, "worktree": context.worktree, "temp_dir": context.temp_dir}
-    place = places.get(spec.run or "") or (context.worktree if spec.command is not None else None)
+    built_in = hooks.BUILT_IN.get(spec.run or "")
+    own = None if built_in is None else built_in.directory(context)
+    place = own or (context.worktree if spec.command is not None else None)
     if result.outcome is not HookOutcome.TIMEOUT or place is None or place in result.message:
         return result
     shown = hooks.printable(place)

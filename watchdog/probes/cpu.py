@@ -15,7 +15,6 @@ from watchdog.processes.procfs import waited_seconds
 from watchdog.processes.reader import awaited
 from watchdog.processes.stops import stops
 
-BUSY = 0.05  # share of one core; an idle Node program with timers uses under 1 %
 CPU_WAIT_SHARE = (
     0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less
 )
@@ -67,7 +66,7 @@ def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE)
         return
     share = since(before, used) / elapsed
     starved = sum(seconds - waited_before.get(identity, seconds) for identity, seconds in waited.items()) / elapsed
-    if share >= BUSY:
+    if share >= ActivityKind.CPU.probe.threshold:
         agent.sights.see(ActivityKind.CPU, f"its processes used {share:.0%} of a core")
     elif starved >= CPU_WAIT_SHARE:
         agent.sights.see(ActivityKind.CPU, f"its processes waited for a CPU in {min(1.0, starved):.0%} of the time")

@@ -24,12 +24,14 @@ from watchdog.core.agent import Beat, State, Status
 from watchdog.core.observed_activity import Sight
 from watchdog.core.sd_notify import printable
 from watchdog.core.session_states import QUIET
+from watchdog.core.vendors import KNOWN
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
 
 AT_ONCE = 4  # agents that one sweep asks about, and so many more where it may soon decide
 LOOKS = 4  # in one `prompt_limit`
-UNTOLD = ("codex", "gemini")  # whose hooks do not tell that a person has said yes
+# Their hooks do not tell that a person has said yes.
+UNTOLD = tuple(name for name, vendor in KNOWN.items() if vendor.hides_answers)
 NOTE = "its pane shows that it was answered"
 TOLD = "a prompt that was reported before the daemon was restarted"
 SUBJECT = "prompt"  # of its question to the helper

@@ -16,13 +16,14 @@ from watchdog.clock import Clock
 from watchdog.core.agent import Beat, State, Status
 from watchdog.core.process import Identity
 from watchdog.core.session_states import LOGGED, QUIET, ended_by, quiet_for
+from watchdog.core.vendors import KNOWN
 
 AT_ONCE = 8  # agents that one sweep asks about
 LOOKS = 8  # in the silence that is too long
 SUBJECT = "session"  # of its question to the helper
 PROCESSES = 64  # of one tree that are asked about
 CLAUDE = "claude"
-TOLD = ("codex", "gemini")  # whose hooks report the file
+TOLD = tuple(name for name, vendor in KNOWN.items() if vendor.tells_file)  # whose hooks report the file
 NOTE = "its own session file says so"
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from watchdog.clock import Clock
 from watchdog.core.process import Identity, Presence
 from watchdog.core.services import service_of
+from watchdog.core.vendors import KNOWN
 from watchdog.processes import bounded as bounds
 from watchdog.processes import cgroups, pidfd_info, procfs
 from watchdog.processes import identity as identities
@@ -27,10 +28,7 @@ MARKER = "AGENT_WATCHDOG_ID"
 # What agent programs and launchers put into the environment of what they start, with a value of its own for each run.
 # Flags (CLAUDECODE=1, GEMINI_CLI=1, OPENCODE=1) tell no run from another. `vendors` says whose a value is.
 VENDOR_MARKERS = (
-    "CLAUDE_CODE_SESSION_ID",  # Claude Code: shell commands, hooks, MCP servers
-    "CODEX_THREAD_ID",  # Codex: shell commands; of a subagent its own,
-    "CODEX_SESSION_ID",  # and the session that it belongs to
-    "GEMINI_SESSION_ID",  # Gemini CLI: hooks
+    *(name for vendor in KNOWN.values() for name in vendor.markers),
     "HCOM_PROCESS_ID",  # hcom: the agent and all below it
     "MNGR_AGENT_ID",  # mngr: the agent and all below it
 )

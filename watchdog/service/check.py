@@ -15,19 +15,13 @@ from watchdog.concurrency.threads import NSS, noted
 from watchdog.config.paths import check_directory
 from watchdog.config.schema import DEFAULT_HOOKS, KillSection, SourceSection
 from watchdog.config.settings import Settings, sqlite_file
+from watchdog.core.hooks import BUILT_IN
 from watchdog.core.vendors import EXIT_KEYS
 from watchdog.errors import ConfigError, UnsafeDirectory
 from watchdog.host.instance_lock import user_of_registry
 from watchdog.service.exposure import exposed
 
-# What stays where a hook of ours is left out.
-_LEFT = {
-    "pane": "terminal panes",
-    "git_locks": "locks of a dead git",
-    "worktree": "worktrees",
-    "temp_dir": "temp dirs",
-    "registry_entry": "entries of a [[source]] (later they are closed as lost)",
-}
+_NUMBERS = {5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
 _ENTRY = re.compile(r": (source\[\d+\])[.:]")
 NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody outside
 
@@ -113,8 +107,9 @@ def warnings(settings: Settings) -> list[str]:
     run = {hook.run for hook in settings.hooks}
     if settings.hooks and (left := [hook.name for hook in DEFAULT_HOOKS if hook.run not in run]):
         found.append(
-            f"hook: yours replace the five shipped ones; not among them: {', '.join(left)};"
-            f" so these stay: {', '.join(_LEFT[name] for name in left)}; list those that you want, too"
+            f"hook: yours replace the {_NUMBERS.get(len(BUILT_IN), len(BUILT_IN))} shipped ones; not among them:"
+            f" {', '.join(left)};"
+            f" so these stay: {', '.join(BUILT_IN[name].leaves for name in left)}; list those that you want, too"
             f""" ([[hook]], name = "{left[0]}", run = "{left[0]}")"""
         )
     return [f"{where(settings)}: {words}" for words in [*found, *exposed(settings)]]

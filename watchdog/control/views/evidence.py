@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from watchdog.agents.agent import Agent
 from watchdog.core.agent import Verdict
-from watchdog.core.observed_activity import TRUST, ActivityKind, Trust
+from watchdog.core.observed_activity import ActivityKind, Trust
 from watchdog.core.redaction import hide_secrets
 from watchdog.core.verdict import span
 
@@ -83,7 +83,7 @@ def _sight(agent: Agent, kind: ActivityKind) -> Json:
         kind,
         sight.text if sight else None,
         sight.age if sight else None,
-        TRUST[kind],
+        kind.probe.trust,
         None if sight else _unseen(agent, kind),
     )
 
@@ -95,16 +95,15 @@ def _prompt(agent: Agent) -> Json:
 
 
 def _unseen(agent: Agent, kind: ActivityKind) -> str:
-    named = {ActivityKind.TRANSCRIPT: agent.reg.transcript, ActivityKind.LOG: agent.reg.log}
-    if kind in named and named[kind] is None:
+    if kind.probe.named_by is not None and kind.probe.path(agent.reg) is None:
         return "none was named"
     failure = agent.sights.failed.get(kind)
     if failure is not None:
         return f"the look failed: {failure}"
     if agent.judged.verdict is Verdict.GONE:
         return "it has ended"
-    if kind is ActivityKind.CHILD:
-        return "none at work"
+    if kind.probe.unseen:
+        return kind.probe.unseen
     return "nothing seen since it fell silent" if agent.in_question else "looked at when it has been silent for a while"
 
 

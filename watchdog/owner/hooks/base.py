@@ -8,8 +8,6 @@ A hook
 4. leaves alone what it does not understand, and answers `kept` with the reason in words. `failed` is for what a later
    try may fix; a failure never counts as "clean";
 5. may raise: whoever runs it turns that into `failed`.
-
-This module must not touch a file: the daemon imports it too.
 """
 
 from typing import Protocol

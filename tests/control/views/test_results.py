@@ -1,17 +1,10 @@
-"""The answers to /kill and /stop: key by key as the kill-stalled-agent command documents them, and what is refused."""
-
-import json
-import os
-import subprocess
-import sys
+"""The answers to /kill and /stop: key by key as the kill-stalled-agent command documents them."""
 
 import pytest
 
-from tests.control.office import _CALL, HOST, Office
+from tests.control.office import Office
 from watchdog.core.agent import Verdict
 from watchdog.core.hooks import HookOutcome
-from watchdog.core.process import Identity
-from watchdog.processes.identity import boot_id
 
 SINGLE = {
     "success": True,
@@ -31,15 +24,6 @@ FORCED = {
     "message": "Agent force killed",
 }
 ENTRY = {"agent_id", "pid", "seconds_since_heartbeat", "killed_gracefully", "task_id"}
-
-
-def asked_from(office: Office, body: object, **environ: str) -> dict[str, object]:
-    """POST /kill by a process of its own, with that in its environment."""
-    command = [sys.executable, "-I", "-c", _CALL, office.socket_path, "POST", "/v1/kill", json.dumps(body)]
-    done = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=30)
-    answer = json.loads(json.loads(done.stdout)[1])
-    assert isinstance(answer, dict), done
-    return answer
 
 
 def test_one_kill_polite_and_by_force_has_the_documented_values(office: Office) -> None:
@@ -100,78 +84,6 @@ def test_dead_but_not_put_in_order_is_told_as_cleanup_failed(office: Office) -> 
     office.register("gamma", pid=office.process())
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["gamma"]})
     assert (answer["success"], answer["pane_retry_command"]) == (True, "tmux kill-pane -t '%77'")
-
-
-def test_who_has_no_pid_is_refused_with_the_hint_stop(office: Office) -> None:
-    """Nobody can be proved dead; `stop` closes it. One whose tree a scan has found is ended."""
-    office.register("alpha", found=False, tags=["x"])
-    for target in ("alpha", "tag:x"):
-        _, answer = office.ask("POST", "/v1/kill", {"targets": [target]})
-        answer = answer["results"][0] if "results" in answer else answer
-        assert (answer["success"], answer["error"]) == (False, "process_not_found")
-        assert answer["message"] == "no pid is known for alpha; use this instead: agent-watchdog stop alpha"
-    _, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"], "dry_run": True})
-    assert (answer["success"], answer["error"]) == (False, "process_not_found")
-    assert office.ask("POST", "/v1/stop", {"targets": ["alpha"]})[1]["success"]
-
-
-def test_a_pid_that_is_no_agents_is_refused_with_a_hint(office: Office) -> None:
-    """It is told what would make it one."""
-    stranger = office.process()
-    _, answer = office.ask("POST", "/v1/kill", {"targets": [str(stranger)]})
-    assert answer["error"] == "process_not_found"
-    assert f"register --name N --pid {stranger}" in answer["message"]
-
-
-def test_a_pid_within_an_agents_tree_leads_to_its_agent(office: Office) -> None:
-    """The pid of a `run`, as the shell's `$!` tells it, or of a child: registering it would be no help."""
-    office.register("alpha", pid=office.process())
-    wrapper = office.process()
-    run = Identity(HOST, boot_id(), wrapper, 1)
-    office.age("alpha", wrapper=run)
-    for pid in (wrapper, office.agent("alpha").tree.members[0].identity.pid):
-        _, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
-        assert (answer["success"], answer["error"]) == (False, "process_not_found")
-        assert answer["message"].endswith("one of alpha's; use this instead: agent-watchdog kill alpha")
-    assert office.worker.asked == []
-
-
-@pytest.mark.parametrize("target", ["all", "tag:x", "type:claude", "all@test-host"])
-def test_a_group_from_within_an_agents_tree_is_only_shown(office: Office, target: str) -> None:
-    """By the marker; with `go`, by name, or from elsewhere it is done, and a dry run does nothing from anywhere."""
-    own = office.register("own", tags=["x"], type="claude", pid=office.process())
-    office.register("other", tags=["x"], type="claude", pid=office.process())
-    answer = asked_from(office, {"targets": [target]}, AGENT_WATCHDOG_ID=own)
-    assert (answer["success"], answer["action"], answer["agents_killed"]) == (False, "would_end", 0)
-    results = answer["results"]
-    assert isinstance(results, list)
-    assert {(result["name"], result["error"]) for result in results} == {("own", "preview"), ("other", "preview")}
-    assert all("in the tree of agent own" in result["message"] and "--go" in result["message"] for result in results)
-    for marker in (own, "f" * 32):
-        dry = asked_from(office, {"targets": [target], "go": True, "dry_run": True}, AGENT_WATCHDOG_ID=marker)
-        assert (dry["success"], dry["action"], dry["agents_killed"]) == (True, "would_end", 0)
-    assert office.worker.asked == []
-
-    assert asked_from(office, {"targets": ["other"]}, AGENT_WATCHDOG_ID=own)["success"]
-    assert asked_from(office, {"targets": [target], "go": True}, AGENT_WATCHDOG_ID=own)["agents_killed"] == 1
-    office.register("third", tags=["x"], type="claude", pid=office.process())
-    assert asked_from(office, {"targets": [target]}, AGENT_WATCHDOG_ID="f" * 32)["agents_killed"] == 1
-
-
-def test_who_descends_from_an_agent_is_of_its_tree_without_a_marker(office: Office) -> None:
-    """By the identity of the main process above him."""
-    call = [sys.executable, "-I", "-c", _CALL, office.socket_path, "POST", "/v1/kill", '{"targets": ["all"]}']
-    agent = subprocess.Popen(
-        ["/bin/sh", "-c", 'read go; "$@"; true', "sh", *call],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    office.processes.append(agent)  # type: ignore[arg-type] # ended with the others
-    office.register("parent", pid=agent.pid)
-    out, _ = agent.communicate("go\n", timeout=30)
-    answer = json.loads(json.loads(out)[1])
-    assert [result["error"] for result in answer["results"]] == ["preview"]
 
 
 def test_dead_and_its_cleanup_goes_on_is_a_success(office: Office) -> None:

@@ -1,34 +1,25 @@
 """The agent programs that we know by name: what a process of each looks like, and what its agents are called.
 
-Imported by `beat --from`, at each event of a vendor hook: imports nothing that costs time.
+One module each, with a `VENDOR`; a new one is imported here, and stands in `_ALL`. Imported by `beat --from`, at each
+event of a vendor hook: imports nothing that costs time.
 """
 
 from watchdog.core.names import name_for
+from watchdog.core.vendors import agy, claude, codex, gemini, opencode
 
-VENDORS = ("claude", "codex", "gemini", "opencode")
-
-# How each is made to exit at its prompt, as tmux(1) names keys. Where Ctrl-C twice does it, that is better than words:
-# in a dialog it says no, where Enter says yes.
-EXIT_KEYS = {
-    "claude": ("/exit", "Enter"),
-    "codex": ("C-c", "C-c"),
-    "gemini": ("C-c", "C-c"),
-    "opencode": ("/exit", "Enter"),
-    "agy": ("Exit", "Enter"),
-}
-
+_ALL = (
+    claude.VENDOR,
+    codex.VENDOR,
+    gemini.VENDOR,
+    opencode.VENDOR,
+    agy.VENDOR,
+)
+KNOWN = {vendor.name: vendor for vendor in _ALL}
+VENDORS = tuple(name for name, vendor in KNOWN.items() if vendor.events)  # those with hooks
+EXIT_KEYS = {name: vendor.exit_keys for name, vendor in KNOWN.items()}
 # What empties the prompt of each, also of a draft of several lines (tried: Claude Code 2.1.332, Codex 0.171.0, Gemini
 # CLI 0.61.0, opencode 1.18.33). In an empty prompt it ends opencode, and the second one ends the others.
 CLEAR_KEYS = dict.fromkeys(VENDORS, "C-c")
-# Command lines that hold a first prompt, or need none from a person.
-_PROMPTED = {
-    "claude": frozenset({"-p", "--print"}),
-    "gemini": frozenset({"-p", "--prompt", "-i", "--prompt-interactive"}),
-    "opencode": frozenset({"--prompt"}),
-}
-_FOR_PERSONS = {"codex": frozenset({"resume", "fork"}), "opencode": frozenset({"attach"})}  # their words for a session
-_DIRECTORY = frozenset({"opencode"})  # whose first word may be the directory that it works in
-_WITHOUT = {"opencode": frozenset({"run", "serve", "acp", "web"})}
 
 # A program that only starts another one and waits: what it starts speaks for the agent whose main process it is.
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "fish")
@@ -37,13 +28,6 @@ LAUNCHERS = frozenset(
     {*_SHELLS, "env", "nice", "ionice", "timeout", "stdbuf", "script", "setpriv", "npx", "npm", "bunx"}
 )
 _INTERPRETERS = frozenset({"node", "nodejs", "bun", "deno"})
-# Part of the path of the script, or of the program itself, where its own name says nothing (`.../versions/2.1.197`).
-_PATHS = {
-    "claude": ("/@anthropic-ai/claude-code", "/claude/versions/"),
-    "codex": ("/@openai/codex",),
-    "gemini": ("/@google/gemini-cli",),
-    "opencode": ("/opencode-ai/", "/opencode-linux-"),
-}
 _SCRIPTS = (".js", ".mjs", ".cjs", ".ts")
 
 
@@ -65,7 +49,7 @@ def runs_as(vendor: str, argv: list[str], executable: str) -> str | None:
         return None
     if program.lstrip(".") == vendor or first == vendor or _is_build(vendor, program):
         return "native"
-    return "native" if any(part in executable for part in _PATHS[vendor]) else None
+    return "native" if any(part in executable for part in KNOWN[vendor].paths) else None
 
 
 def is_unprompted(vendor: str, argv: list[str]) -> bool:
@@ -73,18 +57,18 @@ def is_unprompted(vendor: str, argv: list[str]) -> bool:
 
     A word behind an option counts as that one's value: in doubt it was not prompted.
     """
-    words = argv[1:]
+    known, words = KNOWN[vendor], argv[1:]
     if argv and argv[0].rpartition("/")[2] in _INTERPRETERS:
         script = next((place for place, word in enumerate(words) if _named(vendor, word)), -1)
         words = words[script + 1 :]
     option = ""
     for place, word in enumerate(words):
-        if word.partition("=")[0] in _PROMPTED.get(vendor, ()):
+        if word.partition("=")[0] in known.prompted:
             return False
         if not word.startswith("-") and not option:
-            if word in _FOR_PERSONS.get(vendor, ()):
+            if word in known.for_persons:
                 return True
-            if vendor not in _DIRECTORY or word in _WITHOUT.get(vendor, ()) or place:
+            if not known.takes_directory or word in known.without or place:
                 return False
         option = word if word.startswith("-") and "=" not in word else ""
     return True
@@ -136,7 +120,7 @@ def _named(vendor: str, script: str) -> bool:
     name = script.rpartition("/")[2]
     for end in _SCRIPTS:
         name = name.removesuffix(end)
-    return name == vendor or any(part in script for part in _PATHS[vendor])
+    return name == vendor or any(part in script for part in KNOWN[vendor].paths)
 
 
 def _is_build(vendor: str, name: str) -> bool:

@@ -6,46 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PROGRAM, FakeDaemon, lives, stat_of, wait_for
-from tests.cli.terminal import Terminal, a_terminal
+from tests.cli.conftest import FakeDaemon, lives, stat_of, wait_for
+from tests.cli.run.conftest import LISTENER, RUN, Tmux, agent_of, children_of, command_of
+from tests.cli.terminal import Terminal
 from watchdog.cli.run.options import Options
 from watchdog.cli.run.wrapper import Wrapper
-
-RUN = f"{PROGRAM} run --name t --stall-after 1m --"
-
-# Tells every signal that reaches it and how often; ends with 7 on `q` and a newline.
-LISTENER = """
-import signal, sys
-for n in (1, 2, 3, 10, 15, 28):
-    signal.signal(n, lambda n, f: print(f"<{n}>", flush=True))
-print("[up]", flush=True)
-while True:
-    try:
-        line = sys.stdin.readline()
-    except OSError:
-        break
-    if line in ("q\\n", ""):
-        break
-    print(f"[{line.strip()}]", flush=True)
-sys.exit(7)
-"""
-
-
-@pytest.fixture
-def terminal(environment: dict[str, str], tmp_path: Path, daemon: FakeDaemon) -> Iterator[Terminal]:
-    """bash at a terminal, with a daemon there."""
-    (tmp_path / "listener.py").write_text(LISTENER)
-    with a_terminal(environment, tmp_path) as terminal:
-        yield terminal
-
-
-def agent_of(daemon: FakeDaemon) -> int:
-    return int(str(wait_for(lambda: daemon.seen("PATCH", key="pid"))[-1].body["pid"]))
 
 
 def test_shares_session_group_and_terminal_with_its_shell(terminal: Terminal, daemon: FakeDaemon) -> None:
@@ -74,7 +43,7 @@ def test_ctrl_c_reaches_the_agent_once_and_from_the_terminal_alone(terminal: Ter
 def test_ctrl_c_ends_an_ordinary_program_with_130(terminal: Terminal) -> None:
     """Died of SIGINT, as the shell tells it."""
     terminal.type(f"{RUN} sleep 60")
-    agent = wait_for(lambda: [p for p in _children(terminal.bash.pid, 2) if _comm(p) == "sleep"])[0]
+    agent = wait_for(lambda: [p for p in children_of(terminal.bash.pid, 2) if _comm(p) == "sleep"])[0]
     terminal.press("\x03")
     wait_for(lambda: not lives(agent))
     terminal.type("echo status=$?")
@@ -84,7 +53,7 @@ def test_ctrl_c_ends_an_ordinary_program_with_130(terminal: Terminal) -> None:
 def test_quit_from_the_terminal_leaves_one_core_at_most(terminal: Terminal) -> None:
     """Ctrl-backslash: 131."""
     terminal.type(f"{RUN} sleep 60")
-    wait_for(lambda: [p for p in _children(terminal.bash.pid, 2) if _comm(p) == "sleep"])
+    wait_for(lambda: [p for p in children_of(terminal.bash.pid, 2) if _comm(p) == "sleep"])
     terminal.press("\x1c")
     terminal.expect("Quit")
     terminal.type("echo status=$?")
@@ -249,13 +218,13 @@ def test_a_shell_as_the_agent_has_its_own_job_control(terminal: Terminal) -> Non
     """`run -- bash`: it makes a group of its own and takes the terminal; Ctrl-C and Ctrl-Z are its jobs'."""
     terminal.type(f"{RUN} bash --norc --noprofile --noediting -i; echo outer=$?")
     terminal.type("sleep 61; echo inner=$?")
-    wait_for(lambda: [p for p in _children(terminal.bash.pid, 3) if _comm(p) == "sleep"])
+    wait_for(lambda: [p for p in children_of(terminal.bash.pid, 3) if _comm(p) == "sleep"])
     terminal.press("\x1a")
     assert "no job control" not in terminal.expect("Stopped")
     terminal.type("kill %1; echo inner=$((2 + 3))")
     terminal.expect("inner=5")
     terminal.type("sleep 62")
-    wait_for(lambda: [p for p in _children(terminal.bash.pid, 3) if b"62" in _command(p)])
+    wait_for(lambda: [p for p in children_of(terminal.bash.pid, 3) if b"62" in command_of(p)])
     terminal.press("\x03")
     terminal.type("exit 3")
     terminal.expect("outer=3")
@@ -274,7 +243,7 @@ def test_kill_0_by_the_agent_does_not_come_back_to_it(terminal: Terminal) -> Non
 def test_in_tmux_the_same(environment: dict[str, str], tmp_path: Path, runtime: Path, daemon: FakeDaemon) -> None:
     """Ctrl-C, Ctrl-Z with fg, resize, and the pane closed under a running agent."""
     (tmp_path / "listener.py").write_text(LISTENER)
-    screen = _Tmux(environment, runtime / "tmux", tmp_path)
+    screen = Tmux(environment, runtime / "tmux", tmp_path)
     try:
         screen.type(f"{RUN} {sys.executable} listener.py; echo status=$?")
         wait_for(lambda: "[up]" in screen.text())
@@ -301,116 +270,11 @@ def test_in_tmux_the_same(environment: dict[str, str], tmp_path: Path, runtime: 
         screen.close()
 
 
-DRAWS = """
-import os, signal, sys, time, tty
-tty.setraw(0)
-os.write(1, b"\\x1b[?1049h\\x1b[?1000h\\x1b[?1003h\\x1b[?1006h\\x1b[?25l\\x1b[?1h\\x1b=drawn")
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if sys.argv[1] == "exit":
-    os._exit(3)
-if sys.argv[1] == "crash":
-    os.kill(os.getpid(), signal.SIGSEGV)
-time.sleep(1000)
-"""
-MODES = " ".join(
-    f"#{{{flag}}}"
-    for flag in ("alternate_on", "mouse_any_flag", "mouse_sgr_flag", "cursor_flag", "keypad_cursor_flag", "keypad_flag")
-)
-
-
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-@pytest.mark.parametrize("end", ["killed", "crash", "exit", "below a shell"])
-def test_what_an_agent_switched_on_at_its_terminal_is_off_after_its_death(
-    environment: dict[str, str], tmp_path: Path, runtime: Path, daemon: FakeDaemon, end: str
-) -> None:
-    """Case N19: alternate screen, mouse, hidden cursor, keys one by one. KILL cannot be caught."""
-    (tmp_path / "draws.py").write_text(DRAWS)
-    screen = _Tmux(environment, runtime / "tmux", tmp_path)
-    try:
-        screen.type("echo before")
-        wait_for(lambda: "\nbefore" in screen.text())
-        before = screen.do("display-message", "-p", MODES)
-        command = f"{sys.executable} draws.py {end.replace(' ', '-')}"
-        if end == "below a shell":
-            command = f"sh -c '{command}; exit $?'"
-        screen.type(f"{RUN} {command}; echo sta''tus=$?")
-        if end in ("killed", "below a shell"):
-            wait_for(lambda: "drawn" in screen.text())
-            assert screen.do("display-message", "-p", MODES) != before
-            agent = agent_of(daemon)
-            (drawing,) = [
-                one for one in (agent, *_children(agent, 1)) if b"draws.py" in _command(one).split(b"\0")[1:2]
-            ]
-            os.kill(drawing, signal.SIGKILL)
-        wait_for(lambda: "status=" in screen.text())
-        assert screen.do("display-message", "-p", MODES) == before
-        assert "before" in screen.text()
-        screen.type("stty -a")
-        wait_for(lambda: " icanon" in screen.text() and " echo " in screen.text())
-    finally:
-        screen.close()
-
-
-def test_nothing_is_written_for_who_leaves_the_terminal_as_it_was_or_means_it(terminal: Terminal) -> None:
-    """A plain program that is killed, one that was asked to change the settings, and one in the background."""
-    terminal.type(f"{RUN} sh -c 'kill -KILL $$'; echo one=$?")
-    assert "\x1b" not in terminal.expect("one=137")
-    terminal.type(f"{RUN} stty -icanon; echo two=$?; stty -a | tr ';' '\\n' | grep -c -e -icanon; stty icanon")
-    assert "\x1b" not in terminal.expect("two=0\n1\n")
-    terminal.type(
-        f"{RUN} sh -c 'sleep 0.5; kill -KILL $$' & stty -icanon; wait; echo three; stty -a | grep -c -e -icanon"
-    )
-    assert "\x1b" not in terminal.expect("three\n1\n")
-
-
-class _Tmux:
-    """A tmux server of the test's own, with one pane."""
-
-    def __init__(self, environment: dict[str, str], socket: Path, directory: Path) -> None:
-        self.command, self.environment = ["tmux", "-S", str(socket), "-f", "/dev/null"], environment
-        # Words, not one string: that would go through the login shell, which is nologin for `nobody` without $SHELL.
-        shell = ("env", "PS1=$", "bash", "--norc", "--noprofile")
-        self.do("new-session", "-d", "-x", "80", "-y", "50", "-c", str(directory), *shell)
-
-    def do(self, *arguments: str) -> str:
-        return subprocess.run(
-            [*self.command, *arguments], env=self.environment, capture_output=True, text=True, check=True, timeout=60
-        ).stdout
-
-    def type(self, line: str) -> None:
-        self.do("send-keys", "-l", line)
-        self.keys("Enter")
-
-    def keys(self, *names: str) -> None:
-        self.do("send-keys", *names)
-
-    def text(self) -> str:
-        return self.do("capture-pane", "-p", "-J")
-
-    def close(self) -> None:
-        subprocess.run([*self.command, "kill-server"], capture_output=True, timeout=60, check=False)
-
-
 def _comm(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def _children(pid: int, depth: int) -> list[int]:
-    try:
-        children = [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-    return children + [p for child in children for p in (_children(child, depth - 1) if depth > 1 else [])]
 
 
 def _shows(terminal: Terminal, command: str, text: str) -> bool:

@@ -1,36 +1,26 @@
-"""What `list` and `why` tell first: one word for each agent, the most urgent on top, the reason of each failure."""
+"""What `list` tells first: one word for each agent, the most urgent on top, the reason of each failure."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.conftest import PROGRAM, told
 from tests.cli.terminal import a_terminal, drawn
-from tests.control.office import Office, make_office
+from tests.control.office import Office
 from watchdog.cli import list as listing
-from watchdog.cli import status as health
 from watchdog.cli import verbs
 from watchdog.cli.output import table
 from watchdog.cli.why import story
 from watchdog.core.agent import State, Status, Verdict
 from watchdog.core.hooks import HookOutcome
+from watchdog.core.observed_activity import ActivityKind
 
-CLI = Path(sys.executable).parent / "agent-watchdog"
 Json = dict[str, object]
-
-
-@pytest.fixture
-def office(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
-    """A daemon that the verbs find by the environment."""
-    monkeypatch.delenv("AGENT_WATCHDOG_ID", raising=False)
-    for made in make_office():
-        monkeypatch.setenv("AGENT_WATCHDOG_SOCKET", made.socket_path)
-        yield made
 
 
 def agent(name: str, status: str = "running", **more: object) -> Json:
@@ -136,13 +126,6 @@ def test_what_another_daemon_watches_is_called_so(
     assert next(story({"agent": agent("a", **theirs)})) == "a  running, elsewhere"
 
 
-def test_the_verdict_of_status_counts_what_another_daemon_watches_apart() -> None:
-    """A1: "fine: 1 agent watched" of a daemon that watched none."""
-    left = {"name": "a", "holder": "root's daemon (pid 7, /run/s)"}
-    first = health._verdict({"agents": 2, "elsewhere": [left]}, [])
-    assert first.startswith("fine: 1 agent watched, 1 by another daemon (root's daemon (pid 7, /run/s)), no sweep")
-
-
 def test_a_wait_has_no_limit_of_silence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """ "9m of 30s" beside `waiting` looks like a fault."""
     silent: dict[str, Any] = {"promised": True, "after_seconds": 30, "counted_seconds": 540}
@@ -229,15 +212,6 @@ def test_who_needs_a_person_is_called_so(
         assert ("needs a person" in capsys.readouterr().out) is needs, words
 
 
-def test_a_process_that_cannot_be_read_has_no_name_of_another_time() -> None:
-    """A3: the main process of an agent was listed as `agent-watchdog`, as it was called before its exec."""
-    members = [{"pid": pid, "name": "agent-watchdog", "state": "?", "via": "main"} for pid in (77, 78)]
-    lines = "\n".join(story({"agent": agent("a", members=members, command="python3")}))
-    assert "      77 python3          cannot be read, known by main" in lines
-    assert "      78 -                cannot be read" in lines
-    assert "agent-watchdog " not in lines
-
-
 def test_a_remedy_is_not_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A5: the line of a frozen agent ended in "echo THAWED >". An agent's own words are cut, and show it."""
     frozen = f"cannot be killed: frozen: sh[35] alive (thaw it as root: echo THAWED > /sys/{'g' * 100}/freezer.state)"
@@ -246,123 +220,6 @@ def test_a_remedy_is_not_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     _, _, first, second = listed(monkeypatch, capsys, agents)
     assert frozen in first and failed in second
     assert second.endswith("nnn...") and len(second) < 400
-
-
-def test_the_story_and_the_remedy_come_before_the_evidence() -> None:
-    """O31: ten lines of "no evidence" stood above what had happened."""
-    signals = [
-        {"signal": "lease", "says": None, "missing": "it has none"},
-        {"signal": "state", "says": "working", "trust": "its own word"},
-    ]
-    one = agent("alpha", verdict="late", outlook=["It is late."], signals=signals, needs_person=True, pane="tmux %1")
-    events = [{"at": "2026-01-01T00:00:00Z", "event": "agent.late", "why": "silent", "who": "daemon"}]
-    text = "\n".join(story({"agent": one, "events": events}))
-    order = ["needs a person", "agent.late: silent", "It is late.", "do: answer it in its pane", "details", "evidence"]
-    order += ["state       working", "lease       no evidence: it has none"]
-    assert [text.index(word) for word in order] == sorted(text.index(word) for word in order)
-
-
-@pytest.mark.parametrize(
-    ("hook", "status", "details", "told"),
-    [
-        ("worktree", "kept", {"reasons": ["it is not clean: 1 paths"]}, True),
-        ("worktree", "kept", {"refused": "link"}, False),
-        ("worktree", "done", {}, False),
-        ("temp_dir", "kept", {"reasons": ["a repository lies in it"]}, False),
-    ],
-)
-def test_a_kept_worktree_comes_with_the_command_to_look_at_it(
-    hook: str, status: str, details: dict[str, object], told: bool
-) -> None:
-    """A newcomer read that a dirty worktree was kept, and not what to do next."""
-    run = {"hook": hook, "status": status, "message": "kept /w/a b", "details": details}
-    lines = "\n".join(story({"agent": agent("a", worktree="/w/a b"), "cleanup": [run]}))
-
-    assert ("  do: see what its worktree still holds: git -C '/w/a b' status;" in lines) == told
-    assert ("git -C '/w/a b' worktree remove '/w/a b'" in lines) == told
-
-
-def test_of_a_long_history_the_story_has_both_ends() -> None:
-    """Else the remedy stands below a thousand lines; `events` has all of them."""
-    events = [
-        {"at": f"2026-01-01T00:00:{number % 60:02}Z", "event": "agent.nudged", "why": f"number {number};", "who": "x"}
-        for number in range(1000)
-    ]
-    lines = list(story({"agent": {**agent("alpha"), "agent_id": "a" * 32}, "events": events}))
-    told = [line for line in lines if "agent.nudged" in line]
-    assert len(told) == 40
-    assert ["number 0;" in told[0], "number 999;" in told[-1]] == [True, True]
-    assert f"  ... 960 events between (agent-watchdog events --agent {'a' * 32})" in lines
-
-
-def moments(*events: tuple[str, str], run_at: str) -> list[str]:
-    """The story's lines of a hook that failed in its last try then."""
-    evidence = {"hook": "mine", "outcome": "failed", "attempt": 1}
-    told = [
-        {"at": f"2026-01-01T00:00:{at}Z", "event": event, "why": "w", "who": "daemon", "evidence": evidence}
-        for at, event in events
-    ]
-    run = {"hook": "mine", "status": "failed", "message": "no", "finished_at": f"2026-01-01T00:00:{run_at}Z"}
-    lines = "\n".join(story({"agent": agent("a"), "events": told, "cleanup": [run]})).partition("what happened\n")[2]
-    return [line.split("  ")[2].split(": ")[0].strip() for line in lines.partition("\n\n")[0].splitlines()]
-
-
-def test_the_last_try_of_a_failed_hook_is_told_once_and_in_its_place() -> None:
-    """Its event and its run said the same, and the run of a later try stood where the first one had failed."""
-    assert moments(("10", "cleanup.hook_failed"), ("11", "agent.ended"), run_at="10") == [
-        "cleanup mine",
-        "agent.ended",
-    ]
-    tries = [("10", "cleanup.hook_failed"), ("11", "agent.ended"), ("40", "cleanup.hook_retried")]
-    assert moments(*tries, run_at="40") == ["cleanup.hook_failed", "agent.ended", "cleanup mine"]
-
-
-@pytest.mark.parametrize(
-    ("attempts", "message", "words"),
-    [
-        (1, "", "cleanup mine: it is running"),
-        (2, "", "cleanup mine: try 2 is running"),
-        (2, "ended after 60 s", "cleanup mine: try 2 is running; the one before: ended after 60 s"),
-    ],
-)
-def test_a_try_that_runs_is_told_from_the_one_before(attempts: int, message: str, words: str) -> None:
-    """A2: "running after 2 tries; ended after 60 s" contradicted itself."""
-    run = {"hook": "mine", "status": "running", "attempts": attempts, "message": message, "started_at": "2026-01-01"}
-    one = agent("a", "ending", cleanup_failed=["cleanup hook mine is in try 2"] if message else [])
-    lines = list(story({"agent": one, "cleanup": [run]}))
-    assert any(line.endswith(words) for line in lines), lines
-    assert any("tried again by itself" in line for line in lines) is bool(message)
-
-
-def test_an_end_without_a_kill_is_no_kill_request() -> None:
-    """O35: "kill request: reason gone", and "options: cleanup True, beats 4"."""
-    gone: Json = {"request_id": "r" * 32, "reason": "gone", "by": "daemon", "status": "done", "created_at": ""}
-    gone |= {"options": {"cleanup": True, "beats": 4, "why": "the main process has ended"}, "step": "cleanup"}
-    for how, words in (("by itself", "; nothing was signalled"), ("after SIGTERM", "")):
-        request = {**gone, "outcome": {"message": "m", "processes": [{"pid": 1, "name": "sh", "how": how}]}}
-        lines = list(story({"agent": agent("a"), "requests": [request]}))
-        assert f"its end (rrrrrrrr): exited by itself{words}" in lines
-        assert not any(word in line for line in lines for word in ("kill request", "options", "beats", "signal:"))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"force": True}, "by KILL at once"),
-        ({"cleanup": False}, "without cleanup"),
-        ({"cancel": True}, "its task was cancelled"),
-        ({"grace_seconds": 90.0}, "with 1m30s between TERM and KILL"),
-    ],
-)
-def test_an_option_that_makes_a_difference_is_told_in_words(options: Json, words: str) -> None:
-    """The others are left out (O35: "options: cleanup True, beats 4, why …")."""
-    request = {"request_id": "r", "reason": "operator", "by": "uid 0", "status": "open", "step": "term_main"}
-    given = {"cleanup": True, "beats": 4, "why": "w", **options}
-    lines = list(story({"agent": agent("a"), "requests": [{**request, "options": given}]}))
-    assert f"  {words}" in lines
-    assert not any(word in line for line in lines for word in ("options", "beats", "True", "False"))
-    assert "  it has got as far as step term_main" in lines
-    assert any(line.endswith("by uid 0: a person wanted it killed") for line in lines)
 
 
 # -- at a terminal
@@ -378,7 +235,7 @@ def test_each_colour_has_its_word_and_none_comes_with_no_color_or_without_a_term
         assert f"\x1b[{colour}m{word}" in coloured
         assert word in plain
         assert f"\x1b[{colour}m" not in plain
-    piped = subprocess.run([str(CLI), "list"], capture_output=True, text=True, timeout=60, env={**os.environ})
+    piped = subprocess.run([PROGRAM, "list"], capture_output=True, text=True, timeout=60, env={**os.environ})
     assert "\x1b" not in piped.stdout
     assert "needs a person" in piped.stdout
 
@@ -412,8 +269,8 @@ def test_a_watch_draws_in_place_as_much_as_fits_and_outlives_the_daemon(office: 
         office.register(f"agent-{number:02}")
     with a_terminal({**os.environ, "NO_COLOR": "1"}, tmp_path) as terminal:
         terminal.resize(rows=8, columns=100)
-        terminal.type(f"TERM=xterm exec {CLI} list --watch")
-        first = terminal.expect("more lines: enlarge the window, or use list without --watch")
+        terminal.type(f"TERM=xterm exec {PROGRAM} list --watch")
+        first = terminal.expect("more lines: a higher window, or list without --watch")
         assert first.partition("\x1b[2J")[2].count("\n") == 6, (
             "one line less than the window, with the one that says so"
         )
@@ -437,7 +294,7 @@ def test_a_watch_for_a_program_outlives_the_daemon_too(office: Office) -> None:
     """One JSON value a line, as before."""
     office.register("alpha")
     process = subprocess.Popen(
-        [str(CLI), "list", "--watch", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [PROGRAM, "list", "--watch", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
@@ -451,3 +308,48 @@ def test_a_watch_for_a_program_outlives_the_daemon_too(office: Office) -> None:
     finally:
         process.kill()
         process.communicate(timeout=60)
+
+
+ESCAPES = "\x1b[2J\x07\u202e\x9b31m\r"
+
+
+def test_list_is_an_aligned_table_or_json(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+    """Plain text without a terminal; each column begins where its head does."""
+    assert "no agents" in told(capsys, "list")[1]
+    office.register("a-rather-long-name", stall_after_seconds=120, tags=["x"])
+    office.register("b")
+    office.age("a-rather-long-name", 30, verdict=Verdict.HEALTHY, line="silent for 30s of 2m", note="builds")
+    status, out, _ = told(capsys, "list")
+    total, head, first, second = out.splitlines()
+    assert (status, total) == (0, "2 agents: 1 healthy, 1 starting")
+    assert head.split() == ["NAME", "ID", "UID", "STATUS", "VERDICT", "SILENT", "PID", "TASK", "WHY"]
+    for title, text in (("VERDICT", "healthy"), ("SILENT", "30s of 2m"), ("WHY", "silent for 30s of 2m; note: builds")):
+        assert first[head.index(title) :].startswith(text)
+    assert second.startswith("b ")
+    assert "\x1b" not in out
+    assert [a["name"] for a in json.loads(told(capsys, "list", "--json", "--tag", "x")[1])["agents"]] == [
+        "a-rather-long-name"
+    ]
+
+
+def test_words_of_others_cannot_move_the_cursor(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters, escape sequences and direction marks are shown, never sent."""
+    agent_id = office.register("alpha")
+    office.age("alpha", note=ESCAPES, line=ESCAPES, tool=ESCAPES).sights.see(ActivityKind.LOG, ESCAPES)
+    store = office.desk.store.store
+    evidence = {"who": ESCAPES, ESCAPES: [ESCAPES], "deep": {"x": ESCAPES}}
+    store.add_event("agent.late", agent_id, ESCAPES, ESCAPES, office.desk.now(), evidence=evidence)
+    for words in (["list"], ["list", "--json"], ["why", "alpha"], ["events"], ["events", "--json"], ["kill", ESCAPES]):
+        _, out, err = told(capsys, *words)
+        for character in "\x1b\x07\u202e\x9b\r":
+            assert character not in out + err, words
+
+
+def test_a_terminal_gets_a_table_in_colour_and_none_with_no_color(office: Office) -> None:
+    """rich draws for people; NO_COLOR is kept; a hostile name's [markup] stays text."""
+    office.register("alpha", stall_after_seconds=120)
+    office.age("alpha", 500, verdict=Verdict.STALLED, note="[red]x[/red]")
+    seen = {colour: drawn({"NO_COLOR": colour}, "list", columns=200) for colour in ("", "1")}
+    assert "\x1b[31mstalled" in seen[""]
+    assert "\x1b[31m" not in seen["1"]
+    assert all("[red]x[/red]" in text for text in seen.values())
