@@ -198,7 +198,8 @@ LOOKS = """
 import asyncio, os, sys
 from datetime import timedelta
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.cli.why import story
 from watchdog.control.views.evidence import signals

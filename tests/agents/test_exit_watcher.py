@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from watchdog.agents.agent import Agent
 from watchdog.agents.exit_watcher import ExitWatcher
-from watchdog.agents.fleet import Agent
 from watchdog.core.agent import Policy, Registration, Status
 
 Start = Callable[[str], tuple[Agent, "subprocess.Popen[bytes]"]]
@@ -23,15 +23,15 @@ def start() -> Iterator[Start]:
     def one(name: str) -> tuple[Agent, "subprocess.Popen[bytes]"]:
         process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         agent = Agent(Registration(name * 32, name, os.geteuid(), "host", "boot"), Policy(), Status.RUNNING)
-        agent.pidfd = os.pidfd_open(process.pid)
+        agent.tree.pidfd = os.pidfd_open(process.pid)
         made.append((agent, process))
         return made[-1]
 
     yield one
     for agent, process in made:
         end(process)
-        if agent.pidfd is not None:
-            os.close(agent.pidfd)
+        if agent.tree.pidfd is not None:
+            os.close(agent.tree.pidfd)
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -63,7 +63,7 @@ def test_who_has_ended_is_noted_and_taken_once(start: Start) -> None:
         assert watcher.take() == []
         end(process)
         assert watcher.take() == [one]
-        assert (one.ended, other.ended) == (True, False)
+        assert (one.exit.ended, other.exit.ended) == (True, False)
         assert watcher.take() == []
 
     play(story)
@@ -91,7 +91,7 @@ def test_the_next_ones_gather_while_a_look_runs(start: Start) -> None:
         await begun.wait()
         end(agents[1][1])
         end(agents[2][1])
-        while not all(agent.ended for agent, _ in agents):
+        while not all(agent.exit.ended for agent, _ in agents):
             await asyncio.sleep(0.01)
         assert looks == [["a"]]
         go_on.set()
@@ -111,7 +111,7 @@ def test_who_is_not_watched_is_not_told_of(start: Start) -> None:
         watcher.unwatch(agent)
         end(process)
         assert watcher.take() == []
-        assert not agent.ended
+        assert not agent.exit.ended
 
     play(story)
 

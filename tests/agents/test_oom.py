@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from watchdog.agents import oom
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Policy, Registration, Status
 
 
@@ -17,8 +17,8 @@ def agent(tmp_path: Path) -> Agent:
         (tmp_path / name).mkdir()
         events(tmp_path / name, 1)
     found = Agent(Registration("a" * 32, "alpha", 1000, "h", "b"), Policy(), Status.ENDING)
-    found.oom_counts = {f"{tmp_path}/own": 1, f"{tmp_path}/above": 1}
-    found.exit_signal = signal.SIGKILL
+    found.tree.oom_counts = {f"{tmp_path}/own": 1, f"{tmp_path}/above": 1}
+    found.exit.signal = signal.SIGKILL
     return found
 
 
@@ -43,7 +43,7 @@ def test_the_cgroup_above_tells_when_the_own_one_is_gone(agent: Agent, tmp_path:
 
 def test_a_shell_that_says_so_of_its_program_is_believed(agent: Agent, tmp_path: Path) -> None:
     """`run -- sh -c "claude …"`: the kernel ended what the shell had started, and it ends with 128 + 9 (sh(1p))."""
-    agent.exit_signal, agent.exit_code = None, 128 + signal.SIGKILL
+    agent.exit.signal, agent.exit.code = None, 128 + signal.SIGKILL
     assert oom.told(agent) is None
     events(tmp_path / "own", 2)
     assert oom.told(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/own)"
@@ -53,5 +53,5 @@ def test_a_shell_that_says_so_of_its_program_is_believed(agent: Agent, tmp_path:
 def test_another_end_is_not_told_so(agent: Agent, tmp_path: Path, ended: int | None) -> None:
     """A child of its was the victim."""
     events(tmp_path / "own", 2)
-    agent.exit_signal = ended
+    agent.exit.signal = ended
     assert oom.told(agent) is None

@@ -14,7 +14,8 @@ from tests.registry.samples import NOW
 from tests.setuid import Leashed, leashed
 from tests.world import wait_for
 from watchdog.agents import ownership
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.ownership import owner_of
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
@@ -67,7 +68,7 @@ def test_a_users_agent_is_untouchable_while_its_process_is_in_a_setuid_program(p
         assert owner_of(agent) == U
         process.exec_setuid()
         assert refused(agent) == ownership.UNTOUCHABLE
-        assert agent.untouchable is not None and "effective 0" in agent.untouchable
+        assert agent.owner.untouchable is not None and "effective 0" in agent.owner.untouchable
         process.do(f"os.setresuid({U}, {U}, {U})")
         assert owner_of(agent) == U
         process.sudo()
@@ -84,13 +85,13 @@ def test_roots_agent_that_was_not_root_to_its_end_stays_untouched(public: Path) 
     """Nobody knows what it was when it ended: nothing is opened as root for it."""
     with leashed(public, 0) as process:
         agent = agent_of(process.pid, 0)
-        agent.pidfd = None if agent.identity is None else pin(agent.identity)
+        agent.tree.pidfd = None if agent.identity is None else pin(agent.identity)
         process.do(f"os.setresuid({U}, {V}, {V})")
         assert refused(agent) == ownership.UNTOUCHABLE
         process.process.kill()
         process.process.wait(20)
         assert refused(agent) == ownership.UNTOUCHABLE
-        agent.close()
+        agent.tree.close()
 
 
 @needs_root
@@ -121,9 +122,14 @@ def test_a_drop_counts_when_it_is_committed_and_is_never_seen_again(
             with monkeypatch.context() as away:
                 away.setattr(store, "write", fail)
                 await tracker.follow(agent, store)
-            assert (agent.reg.owner_uid, agent.dropping) == (0, U)
+            assert (agent.reg.owner_uid, agent.owner.dropping) == (0, U)
             await tracker.follow(agent, store)
-            assert (agent.reg.owner_uid, agent.reg.dropped, agent.reg.pane, agent.dropping) == (U, True, None, None)
+            assert (agent.reg.owner_uid, agent.reg.dropped, agent.reg.pane, agent.owner.dropping) == (
+                U,
+                True,
+                None,
+                None,
+            )
             row = store.store.agent(agent.agent_id)
             assert row is not None and (row.registration.owner_uid, row.registration.pane) == (U, None)
             assert refused(agent) == ownership.UNTOUCHABLE

@@ -14,7 +14,8 @@ import pytest
 
 from tests.control.office import Recorder
 from watchdog.agents.admission import Admission
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import identify_pid
 from watchdog.agents.registration import Registered, Registrar, one_spelling
@@ -112,8 +113,8 @@ def test_what_was_asked_for_is_in_the_fleet_and_in_the_registry(child: int) -> N
             "alpha", pid=child, tags=("a", "b", "a"), task="T-1", stall_after_seconds=120, worktree="/srv//tree/"
         )
         assert list(here.fleet) == [agent]
-        assert agent.identity is not None and agent.identity.pid == child and agent.pidfd is not None
-        assert (agent.status, agent.promised, agent.reg.command) == (Status.RUNNING, True, "sleep")
+        assert agent.identity is not None and agent.identity.pid == child and agent.tree.pidfd is not None
+        assert (agent.status, agent.heartbeat.said.promised, agent.reg.command) == (Status.RUNNING, True, "sleep")
         assert (agent.reg.tags, agent.reg.worktree) == (("a", "b"), "/srv/tree")
         row = await here.row(agent)
         assert (row.status, row.registration.identity) == (Status.RUNNING, agent.identity)
@@ -363,7 +364,7 @@ def test_a_living_agent_that_the_registry_has_lost_is_watched_again(child: int, 
         copy = replace(copy, registration=replace(copy.registration, agent_id="f" * 32))
         await here.registrar.readopt(copy, with_row=with_row)
         agent = here.fleet.get("f" * 32)
-        assert agent is not None and agent.promised and agent.pidfd is not None
+        assert agent is not None and agent.heartbeat.said.promised and agent.tree.pidfd is not None
         assert (await here.store.read(here.store.store.agent, "f" * 32) is not None) is with_row
         if not with_row:
             await here.registrar.write_row(agent)
@@ -381,7 +382,7 @@ def test_a_process_that_only_the_copy_knows_is_its_agents_again(child: int) -> N
         await here.registrar.restore_identity(agent, agent.reg)
         assert agent.identity is None, "nor does the copy know any"
         await here.registrar.restore_identity(agent, replace(agent.reg, identity=taken.identity))
-        assert (agent.status, agent.pidfd is not None) == (Status.RUNNING, True)
+        assert (agent.status, agent.tree.pidfd is not None) == (Status.RUNNING, True)
         assert (await here.row(agent)).registration.identity == taken.identity
 
     play(story)

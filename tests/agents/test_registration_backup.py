@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.control.office import Recorder as Kept
 from tests.registry.test_registration_codec import SIMPLE
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.registration_backup import RegistrationBackup
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Status

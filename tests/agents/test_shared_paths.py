@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tests.agents.test_fleet import agent
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.shared_paths import in_use, refuse_temp_dir, sharing_worktree
 from watchdog.core.agent import Status
 from watchdog.errors import BadRequest, Conflict

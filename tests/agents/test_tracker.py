@@ -6,11 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.control.office import Recorder as Kept
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, State, Status
@@ -51,14 +53,18 @@ def test_what_the_main_process_says_before_its_pid_is_told_counts_then(tmp_path:
                     subprocess.run([sys.executable, "-c", SAYS, words, path], check=True, timeout=20)
                 tracker.sockets.drain(name)
                 agents[name] = agent
-                assert agent.beats == 0, "nobody knows yet who the main process is"
+                assert agent.heartbeat.rhythm.beats == 0, "nobody knows yet who the main process is"
             assert len(fleet) == 3
             for agent in agents.values():
-                agent.identify(us(), ME)
+                agent.amend(replace(agent.reg, identity=us()))
                 tracker.identified(agent)
-            assert {name: agent.beats for name, agent in agents.items()} == {"main": 1, "child": 0, "ends": 1}
-            assert agents["ends"].state is State.DONE
-            assert not agents["main"].promised
+            assert {name: agent.heartbeat.rhythm.beats for name, agent in agents.items()} == {
+                "main": 1,
+                "child": 0,
+                "ends": 1,
+            }
+            assert agents["ends"].heartbeat.said.state is State.DONE
+            assert not agents["main"].heartbeat.said.promised
         finally:
             tracker.close()
 
@@ -93,7 +99,7 @@ def test_who_may_hold_the_former_socket_is_looked_for_before_anybody_is_taken_in
             for one in rows:
                 agent = agents[one.agent_id] = Agent(one.registration, Policy(), Status.STARTING)
                 tracker.readmit(agent, one, connected)
-            return {name: agent.channel_lost for name, agent in agents.items()}
+            return {name: agent.heartbeat.silence.hindrance.channel_lost for name, agent in agents.items()}
         finally:
             tracker.close()
 
@@ -127,9 +133,9 @@ def test_one_that_was_dead_already_was_not_watched_to_its_end(tmp_path: Path) ->
                     tracker.admit(agent)
                     identity = read_identity(child.pid, "host")
                     assert identity is not None
-                    agent.identify(identity, ME)
+                    agent.amend(replace(agent.reg, identity=identity))
                     tracker.identified(agent)
-                    assert agent.pidfd is not None and agent.met_alive is alive
+                    assert agent.tree.pidfd is not None and agent.tree.met_alive is alive
                     os.kill(child.pid, signal.SIGKILL)  # Popen's own would reap it
                     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         finally:

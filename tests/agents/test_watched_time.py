@@ -3,7 +3,8 @@
 from datetime import timedelta
 
 from tests.clocks import Later
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.watched_time import WatchedTime
 from watchdog.config.paths import places_for
 from watchdog.config.schema import Config
@@ -23,8 +24,8 @@ def test_time_is_reckoned_between_looks_and_once_for_each_agent() -> None:
     assert watched.catch_up(agent) == timedelta(seconds=4)
     clock.at += 6
     watched.reckon(missed=False)
-    assert agent.age == timedelta(seconds=10)
+    assert agent.heartbeat.ages.age == timedelta(seconds=10)
     clock.at += 3600
     watched.reckon(missed=True)
-    assert agent.age == timedelta(seconds=30), "we were away: two intervals at most"
+    assert agent.heartbeat.ages.age == timedelta(seconds=30), "we were away: two intervals at most"
     assert watched.next_deadline() == 10

@@ -16,7 +16,8 @@ import pytest
 
 from tests.e2e.test_two_people import Person
 from tests.world import BIN, World
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.own_cgroup import CgroupKind, CgroupPlacement
 from watchdog.config.paths import places_for
 from watchdog.control.routes.restore import chosen

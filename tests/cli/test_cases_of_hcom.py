@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import told
 from tests.control.office import Office, make_office
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Status
 
 RESUME = "cd /srv/w && claude --resume 11111111-2222-4333-8444-555555555555"

@@ -18,8 +18,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from tests.agents.state_of import put
 from watchdog.agents.admission import Admission
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.own_cgroup import CgroupPlacement
@@ -301,9 +303,7 @@ class Office:
         agent = self.agent(name)
 
         def work() -> None:
-            agent.silence = timedelta(seconds=silence)
-            for key, value in changes.items():
-                setattr(agent, key, value)
+            put(agent, silence=timedelta(seconds=silence), **changes)
 
         self.on_loop(work)
         return agent
@@ -342,7 +342,7 @@ class Office:
             here = Identity(HOST, boot_id(), 4_000_000, 1)  # nobody: beyond what the kernel gives here
             agent = self.context.fleet.get(str(answer["agent_id"]))
             assert agent is not None
-            agent.members = (TreeMember(here, 1, ME if uid is None else uid, "agent", "S", "marker"),)
+            agent.tree.members = (TreeMember(here, 1, ME if uid is None else uid, "agent", "S", "marker"),)
         return str(answer["agent_id"])
 
     def process(self, uid: int | None = None) -> int:

@@ -77,11 +77,11 @@ def test_nobody_is_judged_silent_whose_connections_were_refused(office: Office) 
     held = [office.connect() for _ in range(PER_UID)]
     status, answer = office.ask("POST", "/v1/agents/alpha/beat", {})
     assert (status, answer["error"]) == (503, "too_many_connections")
-    assert office.agent("alpha").channel_lost
+    assert office.agent("alpha").heartbeat.silence.hindrance.channel_lost
     for connection in held:
         connection.close()
     wait_for(lambda: office.ask("POST", "/v1/agents/alpha/beat", {})[0] == 204, "a beat comes through")
-    assert not office.agent("alpha").channel_lost
+    assert not office.agent("alpha").heartbeat.silence.hindrance.channel_lost
 
 
 @as_root
@@ -90,9 +90,12 @@ def test_refusing_one_user_says_nothing_of_another(office: Office) -> None:
     office.register("his", ALICE)
     office.register("hers", BOB)
     office.on_loop(lambda: office.context.unheard(ALICE))
-    assert (office.agent("his").channel_lost, office.agent("hers").channel_lost) == (True, False)
+    assert (
+        office.agent("his").heartbeat.silence.hindrance.channel_lost,
+        office.agent("hers").heartbeat.silence.hindrance.channel_lost,
+    ) == (True, False)
     office.on_loop(lambda: office.context.unheard(0))  # root may have spoken for anybody
-    assert office.agent("hers").channel_lost
+    assert office.agent("hers").heartbeat.silence.hindrance.channel_lost
 
 
 def test_an_operator_can_ask_whatever_one_process_holds(office: Office) -> None:
@@ -181,6 +184,8 @@ def test_who_connects_too_often_is_hung_up_on(office: Office) -> None:
     assert said.stdout.startswith("HTTP/1.1 503 ")
     assert "too many connections in a second; try again" in said.stdout
     assert office.agent("alpha").agent_id == alpha
-    assert office.on_loop(lambda: office.agent("alpha").channel_lost)  # by the turn of the loop that has answered
+    assert office.on_loop(
+        lambda: office.agent("alpha").heartbeat.silence.hindrance.channel_lost
+    )  # by the turn of the loop that has answered
     assert office.ask("GET", "/v1/status")[1]["limited"][0]["kind"] == "connections"
     assert office.ask_as(BOB, "GET", "/v1/status")[0] == 200

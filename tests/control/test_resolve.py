@@ -32,7 +32,7 @@ def test_a_pid_within_an_agents_tree_leads_to_its_agent(office: Office) -> None:
     wrapper = office.process()
     run = Identity(HOST, boot_id(), wrapper, 1)
     office.age("alpha", wrapper=run)
-    for pid in (wrapper, office.agent("alpha").members[0].identity.pid):
+    for pid in (wrapper, office.agent("alpha").tree.members[0].identity.pid):
         _, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
         assert (answer["success"], answer["error"]) == (False, "process_not_found")
         assert answer["message"].endswith("one of alpha's; use this instead: agent-watchdog kill alpha")

@@ -82,7 +82,7 @@ def test_two_people_cannot_touch_each_others_agents(office: Office) -> None:
     assert bob("POST", "/v1/agents", {"name": "child", "parent": "alpha"})[0] == 403
     status, answer = bob("POST", "/v1/agents", {"name": "thief", "task": "T-1"})
     assert (status, "another user's agent" in str(answer)) == (201, True), "watched, without her task"
-    assert office.agent("alpha").beats == 0
+    assert office.agent("alpha").heartbeat.rhythm.beats == 0
     assert bob("GET", f"/v1/agents/{alpha}")[0] == 403
     assert bob("GET", "/v1/events?agent=alpha")[0] == 403
     _, lines = bob("GET", "/v1/events")

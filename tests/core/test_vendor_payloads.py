@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Policy, Registration, State, Status
 from watchdog.core.beat import beat_of_json
 from watchdog.core.vendor_hooks import event_name, session_of, words_of_event
@@ -51,7 +51,15 @@ def replay(vendor: str, events: list[Event]) -> list[Then]:
         if words is not None:
             beat, _ = beat_of_json({**words, **session_of(vendor, event)})
             agent.beat(beat, float(number), datetime.now(UTC))
-        seen.append(Then(event, agent.state, agent.tool, agent.note, frozenset(agent.asks)))
+        seen.append(
+            Then(
+                event,
+                agent.heartbeat.said.state,
+                agent.heartbeat.said.tool,
+                agent.heartbeat.said.note,
+                frozenset(agent.heartbeat.subagents.asks),
+            )
+        )
     return seen
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.custody import DaemonProcess, Holder
@@ -53,7 +54,7 @@ def test_our_own_order_is_called_off_when_an_agent_is_left_to_another_daemon(age
     room.custodians.settle(agent)
     room.custodians.settle(agent)
     holder = Holder(room.daemon, SOCKET, "b", "beta")
-    assert agent.elsewhere == holder
+    assert agent.owner.elsewhere == holder
     assert room.vetoes == [("a", f"watched by {holder}")]
     assert room.events == ["agent.elsewhere"]
 
@@ -62,7 +63,7 @@ def test_nothing_is_called_off_of_an_agent_that_stays_ours(agent: Agent) -> None
     """The other one was started later."""
     room = Room(agent, started=100)
     room.custodians.settle(agent)
-    assert agent.elsewhere is None
+    assert agent.owner.elsewhere is None
     assert not room.vetoes and not room.events
 
 
@@ -72,6 +73,6 @@ def test_who_is_taken_over_is_judged_anew_and_nothing_is_called_off(agent: Agent
     room.custodians.settle(agent)
     room.custodians._neighbours.clear()
     room.custodians.settle(agent)
-    assert agent.elsewhere is None and not agent.silence
+    assert agent.owner.elsewhere is None and not agent.heartbeat.silence.lasted
     assert len(room.vetoes) == 1
     assert room.events == ["agent.elsewhere", "agent.taken_over"]

@@ -23,7 +23,8 @@ import pytest
 
 from tests.kill.shop import SETTINGS
 from tests.world import AGENTS, alive, pids_with, wait_for
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
@@ -133,7 +134,8 @@ class Bench:
             created_at=datetime.now(UTC),
         )
         policy = Policy(grace=timedelta(seconds=1), verify=timedelta(seconds=10))
-        agent = Agent(reg, policy, Status.RUNNING, notify, promised=True)
+        agent = Agent(reg, policy, Status.RUNNING, notify)
+        agent.heartbeat.said.promise(True)
         await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, datetime.now(UTC), "test", notify)
         self.tracker.admit(agent)
         return agent
@@ -170,7 +172,7 @@ class Bench:
         await self.owners.close()
         self.tracker.close()
         for agent in self.fleet:
-            agent.close()
+            agent.tree.close()
 
 
 @contextlib.asynccontextmanager
@@ -294,7 +296,7 @@ def test_v2_who_beats_again_lives(started: list[subprocess.Popen[str]], slow: st
 
             row, request = await b.rows(agent, request_id)
             assert (row.status, request.status) == (Status.RUNNING, "withdrawn")
-            assert (agent.status, agent.request_id) == (Status.RUNNING, None)
+            assert (agent.status, agent.ending.request_id) == (Status.RUNNING, None)
             assert outcome["error"] == "withdrawn"
             assert await b.signalled(agent) == []
             assert not b.hooked.exists()
@@ -322,9 +324,9 @@ def test_v3_who_got_its_pid_meanwhile_gets_no_signal(started: list[subprocess.Po
             request_id = await b.order(agent)
             assert agent.identity is not None
             former = replace(agent.identity, start_ticks=agent.identity.start_ticks - 1, pidfd_inode=1)
-            asyncio.get_running_loop().remove_reader(agent.pidfd or -1)
-            agent.close()  # who holds a pidfd of the dead agent cannot be misled at all
-            agent.identify(former, os.getuid())
+            asyncio.get_running_loop().remove_reader(agent.tree.pidfd or -1)
+            agent.tree.close()  # who holds a pidfd of the dead agent cannot be misled at all
+            agent.amend(replace(agent.reg, identity=former, owner_uid=os.getuid()))
 
             await b.outcome(request_id)
 

@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
@@ -109,10 +111,11 @@ class Shop:
             AGENT, "alpha", os.getuid(), HOST, identity.boot_id(), identity=found, created_at=now, source="run"
         )
         await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
-        agent = Agent(reg, Policy(), Status.RUNNING, promised=True)
+        agent = Agent(reg, Policy(), Status.RUNNING)
+        agent.heartbeat.said.promise(True)
         self.tracker.admit(agent)
         self.beat(agent)
-        agent.judged(Judgement(Verdict.STALLED, "silent"), self.clock.mono(), 1.0)
+        judging.remember(agent, Judgement(Verdict.STALLED, "silent"), self.clock.mono(), 1.0)
         return agent
 
     def beat(self, agent: Agent) -> None:
@@ -121,7 +124,7 @@ class Shop:
     async def order(self, agent: Agent) -> str:
         """What a sweep does for a stalled agent."""
         return await self.worker.request(
-            agent, Reason.STALLED, KillOptions(), "daemon", "silent", beats=agent.renewed_judged
+            agent, Reason.STALLED, KillOptions(), "daemon", "silent", beats=agent.judged.renewed_judged
         )
 
     def hold(self, agent_id: str | None) -> None:
@@ -159,7 +162,7 @@ async def shop(directory: Path) -> AsyncIterator[tuple[Shop, Agent, subprocess.P
             await made.owners.close()
             made.tracker.close()
             for agent in made.fleet:
-                agent.close()
+                agent.tree.close()
             process.kill()
 
 
@@ -169,9 +172,9 @@ ASK = KillOptions(ask=timedelta(seconds=60))
 async def asking(made: Shop, agent: Agent, options: KillOptions, by: str = "daemon") -> str:
     """An order that asks first, and has come that far."""
     reason = Reason.STALLED if by == "daemon" else Reason.STOP
-    order = await made.worker.request(agent, reason, options, by, "silent", beats=agent.renewed_judged)
+    order = await made.worker.request(agent, reason, options, by, "silent", beats=agent.judged.renewed_judged)
     async with asyncio.timeout(60):
-        while agent.asked is None or "stop.asked" not in await made.history(agent):
+        while agent.ending.asked is None or "stop.asked" not in await made.history(agent):
             await asyncio.sleep(0.01)
     return order
 
@@ -179,7 +182,13 @@ async def asking(made: Shop, agent: Agent, options: KillOptions, by: str = "daem
 async def left_by_a_daemon(made: Shop, agent: Agent, step: str) -> RequestRow:
     """An order as a daemon left it that died right after that intent."""
     store, now = made.store.store, datetime.now(UTC)
-    options = {"force": False, "grace_seconds": None, "cleanup": True, "beats": agent.beats, "why": "silent"}
+    options = {
+        "force": False,
+        "grace_seconds": None,
+        "cleanup": True,
+        "beats": agent.heartbeat.rhythm.beats,
+        "why": "silent",
+    }
     await made.store.write(
         store.open_request, "r1", agent.agent_id, Reason.STALLED, by="daemon", now=now, options=options
     )

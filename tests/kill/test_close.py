@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Identity
@@ -43,7 +43,7 @@ def test_a_success_that_its_run_did_not_see_is_none(
 ) -> None:
     """Who has a `run` has a witness; one that is silent was killed too."""
     who = agent(source=source)
-    who.exit_code, who.exit_signal, who.exit_told = code, number, "as somebody says"
+    who.exit.code, who.exit.signal, who.exit.told = code, number, "as somebody says"
     order, progress = KillOrder("r", who, Reason.GONE, KillOptions(), "daemon", "gone", 0), KillProgress()
 
     assert status_of(order, progress) is status

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from tests.control.office import Recorder as Kept
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock, Instant
 from watchdog.config.paths import places_for
@@ -79,7 +79,9 @@ class Bench:
 
 def agent(name: str, uid: int = 0, after: float = 300) -> Agent:
     policy = Policy(after=timedelta(seconds=after))
-    return Agent(Registration(name, name, uid, "host", "boot"), policy, Status.RUNNING, promised=True)
+    made = Agent(Registration(name, name, uid, "host", "boot"), policy, Status.RUNNING)
+    made.heartbeat.said.promise(True)
+    return made
 
 
 def stalled(name: str, uid: int = 0) -> Look:
@@ -203,7 +205,7 @@ def test_an_agent_that_was_held_back_for_long_enough_is_no_sign_once_it_is_kille
     bench.look(after=2000)
     for name in "ab":
         old = agent(name)
-        old.doomed_since = 1000.0
+        old.judged.doomed_since = 1000.0
         bench.restraint.count_kill(old, silent=True)
     assert bench.look(stalled("c")).doubt_of(0) is None
 
@@ -248,7 +250,11 @@ def test_one_late_agent_waits_until_the_others_were_heard() -> None:
     def settled(quiet: float) -> tuple[Agent, ...]:
         made = [agent(name, after=120) for name in "bcdef"]
         for one in made:
-            one.silence, one.age, one.pause = timedelta(seconds=quiet), 60 * minute, minute
+            one.heartbeat.silence.lasted, one.heartbeat.ages.age, one.heartbeat.rhythm.pause = (
+                timedelta(seconds=quiet),
+                60 * minute,
+                minute,
+            )
         return tuple(made)
 
     assert bench.look(late, settled=settled(90)).doubt_of(0) is not None

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cgroups import needs_v1, scratch
 from tests.kill.shop import AGENT, ASK, HOST, SETTINGS, asking, left_by_a_daemon, shop
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter
@@ -39,7 +39,7 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
             if where == "asks":
-                agent.hears = by != "daemon"  # else a person's order does not wait
+                agent.heartbeat.hears = by != "daemon"  # else a person's order does not wait
                 order = await asking(made, agent, ASK, by)
                 made.worker.apply(OBSERVE)
             else:
@@ -50,7 +50,9 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
                 enter(Lane(7))  # root's order would not wait
                 if where == "is claimed":
                     made.store.before = ("claim_agent", lambda: made.worker.apply(OBSERVE))
-                order = await made.worker.request(agent, reason, KillOptions(), by, beats=agent.renewed)
+                order = await made.worker.request(
+                    agent, reason, KillOptions(), by, beats=agent.heartbeat.rhythm.renewed
+                )
                 await asyncio.sleep(0.1)
                 if where == "waits for a slot":
                     made.worker.apply(OBSERVE)
@@ -58,7 +60,7 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
             outcome = await made.worker.finished(order, 20)
             assert outcome is not None and "only observes" in str(outcome["message"])
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
-            assert (agent.status, agent.request_id, process.poll()) == (Status.RUNNING, None, None)
+            assert (agent.status, agent.ending.request_id, process.poll()) == (Status.RUNNING, None, None)
 
     asyncio.run(story())
 

@@ -28,15 +28,15 @@ def test_a_beat_that_could_not_be_written_is_no_silence(tmp_path: Path) -> None:
         await made.look(key, made.files.look)
         assert made.unread()
 
-        agent.silence = timedelta(minutes=9)
+        agent.heartbeat.silence.lasted = timedelta(minutes=9)
         filler.unlink()
         await made.look(key, made.files.look)
         assert not made.unread()
-        assert (agent.silence, agent.counted) == (timedelta(minutes=9), timedelta())
+        assert (agent.heartbeat.silence.lasted, agent.heartbeat.silence.counted) == (timedelta(minutes=9), timedelta())
 
         beat.write_text("again")
         await made.look(key, made.files.look)
-        assert agent.silence == timedelta()
+        assert agent.heartbeat.silence.lasted == timedelta()
 
     try:
         beat.touch()
@@ -63,11 +63,14 @@ def test_a_beat_in_a_directory_that_is_closed_to_its_agent_is_no_silence() -> No
             inner.chmod(0)
             await made.look(key, made.files.look)
             assert made.unread()
-            agent.silence = timedelta(minutes=9)
+            agent.heartbeat.silence.lasted = timedelta(minutes=9)
             inner.chmod(0o700)
             await made.look(key, made.files.look)
             assert not made.unread()
-            assert (agent.silence, agent.counted) == (timedelta(minutes=9), timedelta())
+            assert (agent.heartbeat.silence.lasted, agent.heartbeat.silence.counted) == (
+                timedelta(minutes=9),
+                timedelta(),
+            )
 
         run(story)
 
@@ -82,11 +85,11 @@ def test_a_heartbeat_file_that_was_given_an_older_time_is_no_beat(tmp_path: Path
         await made.look("beat file", made.files.look)
         os.utime(file, (1000, 1000))
         await made.look("beat file", made.files.look)
-        assert made.agent.beats == 0
+        assert made.agent.heartbeat.rhythm.beats == 0
         os.utime(file, (1001, 1001))
         await made.look("beat file", made.files.look)
         file.write_text("x")
         await made.look("beat file", made.files.look)
-        assert made.agent.beats == 2
+        assert made.agent.heartbeat.rhythm.beats == 2
 
     run(story)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.control.office import Recorder as Kept
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.observed_activity import ActivityKind
@@ -34,14 +35,16 @@ class Looking:
         self.growth = OutputGrowth(self.fleet, self.inquiries, clock)
         self.files = HeartbeatFiles(self.fleet, self.inquiries, clock, Kept())
         reg = Registration("a" * 32, "alpha", ME, "host", "boot", stall_after=timedelta(minutes=2))
-        self.agent = Agent(reg, Policy(), Status.RUNNING, promised=True, silence=timedelta(minutes=1))
+        self.agent = Agent(reg, Policy(), Status.RUNNING)
+        self.agent.heartbeat.said.promise(True)
+        self.agent.heartbeat.silence.lasted = timedelta(minutes=1)
         self.fleet.add(self.agent)
 
     def seen(self) -> str | None:
         return self.agent.activity
 
     def unread(self) -> bool:
-        return self.agent.unread is not None
+        return self.agent.heartbeat.silence.hindrance.unread is not None
 
     async def look(self, kind: ActivityKind | str, by: Callable[[], None] | None = None) -> None:
         """Look, and wait for the answer."""
@@ -88,10 +91,10 @@ def test_growth_counts_from_one_look_to_the_next_of_one_silence(tmp_path: Path, 
         assert made.seen() == f"its {kind} grew"
 
         agent.sights.seen.clear()
-        agent.silence = timedelta()  # it spoke
+        agent.heartbeat.silence.lasted = timedelta()  # it spoke
         made.growth.look()
         path.write_text("3\n3\n3\n")
-        agent.silence = timedelta(minutes=1)
+        agent.heartbeat.silence.lasted = timedelta(minutes=1)
         await made.look(kind)
         assert made.seen() is None
 

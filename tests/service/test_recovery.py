@@ -8,7 +8,8 @@ import pytest
 
 from tests.control.office import Recorder as Kept
 from tests.registry.samples import NOW, add
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy

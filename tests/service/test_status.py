@@ -11,8 +11,10 @@ from typing import Any, cast
 
 import pytest
 
+from tests.agents.state_of import put
 from tests.registry.samples import NOW
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock
 from watchdog.config.settings import load
@@ -63,7 +65,9 @@ def made(*agents: Agent, **changes: Any) -> DaemonStatus:
 
 def agent(name: str, verdict: Verdict | None = None, state: State | None = None) -> Agent:
     reg = Registration(name * 32, name, os.geteuid(), "host", "boot")
-    return Agent(reg, Policy(), Status.RUNNING, verdict=verdict, state=state)
+    made = Agent(reg, Policy(), Status.RUNNING)
+    put(made, verdict=verdict, state=state)
+    return made
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.state_of import put
 from tests.control.office import NoHelpers, Recorder
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, State, Status, Verdict
@@ -39,7 +40,8 @@ class Scene:
     def __init__(self, registry: AsyncStore, owners: HelperPool, policy: Policy) -> None:
         self.log, self.store = Heard(), registry.store
         self.escalation = Escalation(registry, owners, EventRecorder(registry, Clock(), self.log))
-        self.agent = Agent(REG, policy, Status.RUNNING, promised=True, beats=1)
+        self.agent = Agent(REG, policy, Status.RUNNING)
+        put(self.agent, promised=True, beats=1)
 
     async def climb(self, step: Step) -> None:
         await self.escalation.take_step(self.agent, step, "silent for 2m")
@@ -78,7 +80,7 @@ def test_a_step_is_in_its_row_before_it_is_taken(tmp_path: Path) -> None:
     async def story(scene: Scene) -> None:
         await scene.climb(Step.WARN)
         assert scene.told() == [("agent.told", "silent for 2m")]
-        assert (scene.agent.rung, scene.rung()) == (Step.WARN, Step.WARN)
+        assert (scene.agent.ladder.rung, scene.rung()) == (Step.WARN, Step.WARN)
 
     play(tmp_path, story)
 
@@ -92,7 +94,7 @@ def test_a_step_that_cannot_be_committed_is_not_taken(tmp_path: Path) -> None:
         (tmp_path / "r.db").mkdir()
         with pytest.raises(RegistryUnavailable):
             await scene.climb(Step.WARN)
-        assert (scene.told(), scene.agent.rung) == ([], None)
+        assert (scene.told(), scene.agent.ladder.rung) == ([], None)
 
     play(tmp_path, story)
 
@@ -112,8 +114,7 @@ def test_a_nudge_that_cannot_be_given_is_told_with_the_reason(
     """A line that is typed to one that asks would be taken for the answer."""
 
     async def story(scene: Scene) -> None:
-        for key, value in change.items():
-            setattr(scene.agent, key, value)
+        put(scene.agent, **change)
         await scene.climb(Step.NUDGE)
         ((event, why),) = scene.told()
         assert event == "agent.nudged"
@@ -145,7 +146,7 @@ def test_who_has_spoken_since_it_was_judged_is_not_nudged(tmp_path: Path) -> Non
     async def story(scene: Scene) -> None:
         climbing = asyncio.create_task(scene.climb(Step.NUDGE))
         await asyncio.sleep(0)
-        scene.agent.renewed += 1
+        scene.agent.heartbeat.rhythm.renewed += 1
         await climbing
         assert (scene.told(), scene.rung()) == ([], Step.NUDGE)
 
@@ -159,15 +160,15 @@ def test_a_ladder_ends_where_the_agent_obeys(tmp_path: Path) -> None:
         scene.escalation.look(scene.agent, WELL)
         await scene.climb(Step.WARN)
         scene.log.events.clear()
-        scene.agent.changed = False
+        scene.agent.heartbeat.changed = False
         scene.escalation.look(scene.agent, WELL)
-        scene.agent.renewed += 1
+        scene.agent.heartbeat.rhythm.renewed += 1
         scene.escalation.look(scene.agent, Judgement(Verdict.LATE, "late"))
-        assert (scene.told(), scene.agent.rung, scene.agent.changed) == ([], Step.WARN, False)
+        assert (scene.told(), scene.agent.ladder.rung, scene.agent.heartbeat.changed) == ([], Step.WARN, False)
         scene.escalation.look(scene.agent, WELL)
         scene.escalation.look(scene.agent, WELL)
         assert scene.told() == [("agent.obeyed", "after warn: silent for 1s of 2m")]
-        assert (scene.agent.rung, scene.agent.changed) == (None, True)
+        assert (scene.agent.ladder.rung, scene.agent.heartbeat.changed) == (None, True)
 
     play(tmp_path, story)
 

@@ -5,7 +5,8 @@ from typing import cast
 
 from tests.clocks import Later
 from tests.control.office import Recorder
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.core.agent import Policy, Registration, Status, Verdict
 from watchdog.core.decision import Veto
 from watchdog.processes.bounded import Hung
@@ -20,7 +21,7 @@ class Scene:
         self.clock, self.log, self.fleet = Later(), Recorder(), Fleet()
         for name, status in (("a", Status.RUNNING), ("b", Status.UNKILLABLE)):
             agent = Agent(Registration(name * 32, name, os.geteuid(), "host", "boot"), Policy(), status)
-            agent.verdict = Verdict.HEALTHY
+            agent.judged.verdict = Verdict.HEALTHY
             self.fleet.add(agent)
         self.stats = SweepStats(self.fleet, self.clock, Metrics(), self.log)
 

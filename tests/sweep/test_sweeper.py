@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.kill.shop import HOST, shop
 from tests.kill.test_safeguards import Set
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.persistence import AgentPersistence
 from watchdog.agents.watched_time import WatchedTime
@@ -48,13 +48,18 @@ def test_a_look_at_one_that_ended_reckons_its_time_alone_and_nobody_s_twice(tmp_
                 sweeper = Sweeper(made.fleet, clock, probes, safeguards, enforcement, persistence, stats)
                 other = Agent(Registration("b" * 32, "beta", 1000, HOST, "boot"), Policy(), Status.STARTING)
                 made.fleet.add(other)
-                agent.touched, agent.reckoned = None, float("-inf")  # it came by another clock
+                agent.heartbeat.silence.touched, agent.heartbeat.silence.reckoned = (
+                    None,
+                    float("-inf"),
+                )  # it came by another clock
                 sweeper.reckon()
                 clock.at = 4.0
                 await sweeper.look_at_ended([agent])
-                assert (agent.age, other.age) == (timedelta(seconds=4), timedelta())
+                assert (agent.heartbeat.ages.age, other.heartbeat.ages.age) == (timedelta(seconds=4), timedelta())
                 clock.at = 10.0
                 sweeper.reckon()
-                assert (agent.age, agent.silence, other.age) == (timedelta(seconds=10),) * 3
+                assert (agent.heartbeat.ages.age, agent.heartbeat.silence.lasted, other.heartbeat.ages.age) == (
+                    timedelta(seconds=10),
+                ) * 3
 
     asyncio.run(story())

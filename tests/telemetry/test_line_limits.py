@@ -11,7 +11,8 @@ import pytest
 
 from tests.control.office import Recorder
 from tests.kill.test_safeguards import Set
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.tracker import AgentTracker
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.intake.notify_sockets import NotifySockets

@@ -20,7 +20,7 @@ from tests.bench.crowd import Crowd
 from tests.faults.crash.own import own_daemon
 from tests.verdicts.table import Came, Row, Scene, judged, together
 from tests.world import PATIENCE, started_at
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.client import client
 from watchdog.clock import Clock, Instant
 from watchdog.core.agent import Status
@@ -164,11 +164,11 @@ class Hours:
         """Note who is to be ended, and let that be done before the clock moves on."""
         fleet = self.daemon.fleet
         for name, agent in self.agents.items():
-            if agent.request_id is not None:
+            if agent.ending.request_id is not None:
                 self.asked.setdefault(name, self.now)
         limit = time.monotonic() + END
-        while any(agent.status is Status.ENDING or agent.request_id is not None for agent in fleet):
-            assert time.monotonic() < limit, [agent.reg.name for agent in fleet if agent.request_id]
+        while any(agent.status is Status.ENDING or agent.ending.request_id is not None for agent in fleet):
+            assert time.monotonic() < limit, [agent.reg.name for agent in fleet if agent.ending.request_id]
             await asyncio.sleep(0.01)
 
 

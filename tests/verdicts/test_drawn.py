@@ -28,7 +28,7 @@ from tests.verdicts.draw import NAME, chance, seed
 from tests.verdicts.hours import CONFIG, MovedClock
 from tests.verdicts.table import LIVES, NEVER_STARTED, ROUNDED, STALLED
 from tests.verdicts.test_latency import EARLY, sleeping
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.core.kill import Reason
 from watchdog.core.observed_activity import ActivityKind
@@ -407,7 +407,7 @@ class Played:
                 continue
             do(daemon, agent)
             if one.speaks != REQUESTS:
-                agent.speaker_pid = self.connects if one.speaks == CONNECTED else pid_of(agent)
+                agent.heartbeat.speaker_pid = self.connects if one.speaks == CONNECTED else pid_of(agent)
 
 
 async def play(scene: Scene, directory: Path, pids: Iterable[int], connects: int) -> None:
@@ -438,7 +438,7 @@ async def live(daemon: Parts, played: Played, until: float, lives: int) -> None:
 
     async def request(agent: Agent, reason: Reason, *_: object) -> str:
         one = played.agents[agent.agent_id]
-        one.came, one.at, agent.request_id = str(reason), clock.ahead, "noted"
+        one.came, one.at, agent.ending.request_id = str(reason), clock.ahead, "noted"
         agent.status = Status.ENDING
         return "noted"
 
@@ -469,7 +469,8 @@ async def admitted(daemon: Parts, one: Drawn, pid: int, scene: Scene) -> Agent:
     days = timedelta(days=9)
     start_limit = after if one.starts_within is None else timedelta(seconds=one.starts_within)
     policy = Policy(after=after, start_limit=start_limit, busy_limit=days, wait_limit=timedelta(seconds=scene.wait))
-    agent = Agent(reg, policy, Status.RUNNING, promised=one.promised)
+    agent = Agent(reg, policy, Status.RUNNING)
+    agent.heartbeat.said.promise(one.promised)
     if scene.restarts:
         await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
     daemon.tracker.admit(agent)

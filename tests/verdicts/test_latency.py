@@ -18,7 +18,7 @@ import pytest
 from tests.faults.crash.own import own_daemon
 from tests.tables import FULL, SEED
 from tests.verdicts.hours import CONFIG, MovedClock
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Beat, Policy, Registration, Status
 from watchdog.core.kill import Reason
 from watchdog.processes import identity
@@ -85,7 +85,7 @@ async def fleet_of(size: int, directory: Path, rhythm: Rhythm, chance: random.Ra
         async def request(agent: Agent, reason: Reason, *_: object) -> str:
             assert reason is Reason.STALLED
             by_agent[agent.agent_id].asked = clock.ahead
-            agent.request_id = "noted"
+            agent.ending.request_id = "noted"
             return "noted"
 
         daemon.kills.request = request  # type: ignore[assignment]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.ownership import owner_of
 from watchdog.clock import Clock
 from watchdog.errors import OwnerCallFailed

@@ -18,7 +18,8 @@ from datetime import datetime, timedelta
 from weakref import WeakValueDictionary
 
 from watchdog.agents.admission import Admission
-from watchdog.agents.fleet import ZERO, Agent, Fleet
+from watchdog.agents.agent import ZERO, Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import ProcessClaim, identify_pid, refuse_twice
 from watchdog.agents.selectors import parent_of
@@ -125,7 +126,6 @@ class Registrar:
         parent = None if request.parent is None else parent_of(self.fleet, peer, request.parent, owner)
         self._refuse_paths(request, owner, parent)
         agent = self._agent(request, owner, parent, taken)
-        agent.notify_socket = request.notify_socket or self.tracker.sockets.open(agent.agent_id, owner)
         try:
             await self._commit(agent, peer)
         except BaseException:
@@ -144,7 +144,7 @@ class Registrar:
             by=peer.by,
             pid=taken.identity.pid if taken else None,
             status=agent.status.value,
-            after_seconds=agent.after.total_seconds(),
+            after_seconds=agent.heartbeat.silence.after.total_seconds(),
             **({"note": "; ".join(notes)} if notes else {}),
         )
         return Registered(agent, tuple(notes))
@@ -179,7 +179,10 @@ class Registrar:
         if request.entry is not None and request.entry.kind == SESSION:
             status = Status.RUNNING  # it has no process of its own, and needs none
         policy = self.settings.policy_for(reg)
-        return Agent(reg, policy, status, promised=request.stall_after_seconds is not None)
+        socket = request.notify_socket or self.tracker.sockets.open(reg.agent_id, owner)
+        agent = Agent(reg, policy, status, socket)
+        agent.heartbeat.said.promise(request.stall_after_seconds is not None)
+        return agent
 
     def _refuse_many(self, peer: Peer, owner: int) -> None:
         """Each agent costs descriptors; one user must not take them all. Root and admins register what they want."""
@@ -216,16 +219,16 @@ class Registrar:
     async def _commit(self, agent: Agent, peer: Peer) -> None:
         """Its row and its task's; the agent is as it is stored then."""
         words = agent.reg, agent.status, self.clock.now().wall, agent.notify_socket
-        agent.reg = await self.store.write(_add, self.store.store, peer, *words)
+        agent.amend(await self.store.write(_add, self.store.store, peer, *words))
 
     def _notes(self, agent: Agent) -> list[str]:
         """What the client should know: its limit was raised, another agent works in its worktree, a place stays."""
         notes = []
         asked = agent.reg.stall_after or agent.policy.after
-        if agent.after > asked:
+        if agent.heartbeat.silence.after > asked:
             notes.append(
                 f"the limit of {span(asked)} is less than two beats of {span(agent.reg.interval or ZERO)}; "
-                f"raised to {span(agent.after)} for this agent"
+                f"raised to {span(agent.heartbeat.silence.after)} for this agent"
             )
         if others := sharing_worktree(self.fleet, agent):
             notes.append(
@@ -268,10 +271,10 @@ class Registrar:
         done = await self.store.write(self.store.store.set_identity, *known)
         if not done or agent.status not in LIVE:
             raise Conflict(f"agent {agent.agent_id} no longer takes a pid; it has ended or has another one")
-        agent.identify(taken.identity, taken.uid)
-        agent.reg = replace(agent.reg, command=agent.reg.command or taken.name)
+        command = agent.reg.command or taken.name
+        agent.amend(replace(agent.reg, identity=taken.identity, owner_uid=taken.uid, command=command))
         if agent.status in (Status.QUEUED, Status.STARTING):
-            agent.status = Status.RUNNING
+            agent.become(Status.RUNNING)
         self.tracker.identified(agent)
         name, pid = agent.reg.name, taken.identity.pid
         self._recorder.event("agent.pid_known", agent_id=agent.agent_id, name=name, pid=pid, by=peer.by)
@@ -281,7 +284,7 @@ class Registrar:
 
         Not waited for here: what is asked for together is written together.
         """
-        agent.listed(entries)
+        agent.amend(replace(agent.reg, entries=entries))
         agent.adopt(self.settings.policy_for(agent.reg))
         return self.store.ask(self.store.store.set_entries, agent.agent_id, entries)
 
@@ -293,13 +296,8 @@ class Registrar:
         `with_row`: its row is written again at once; else its next beat has it written (`write_row`).
         """
         reg = copy.registration
-        agent = Agent(
-            reg,
-            self.settings.policy_for(reg),
-            Status.RUNNING,
-            copy.notify_socket,
-            promised=reg.stall_after is not None,
-        )
+        agent = Agent(reg, self.settings.policy_for(reg), Status.RUNNING, copy.notify_socket)
+        agent.heartbeat.said.promise(reg.stall_after is not None)
         if with_row:
             await self.write_row(agent)
         self.tracker.readopt(agent)
@@ -317,8 +315,8 @@ class Registrar:
         owner = copy.owner_uid if agent.reg.owner_uid == ROOT else agent.reg.owner_uid
         known = agent.agent_id, identity, Status.RUNNING, self.clock.now().wall, "daemon", owner
         await self.store.write(self.store.store.set_identity, *known)
-        agent.status = Status.RUNNING
-        agent.identify(identity, owner)
+        agent.become(Status.RUNNING)
+        agent.amend(replace(agent.reg, identity=identity, owner_uid=owner))
         self.tracker.identified(agent)
 
 

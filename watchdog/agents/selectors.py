@@ -6,7 +6,8 @@ ambiguous.
 
 from datetime import timedelta
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.process_claim import foreign_number
 from watchdog.core.agent import Verdict
 from watchdog.core.peer import Peer
@@ -41,7 +42,13 @@ def select_one(fleet: Fleet, target: str, visible: frozenset[str] | None = None)
 
 def silent(agents: list[Agent], limit: timedelta) -> list[Agent]:
     """Those that promised beats and sent none for that long; not who waits for a human, or said to be silent."""
-    return [a for a in agents if a.promised and a.counted >= limit and a.verdict is not Verdict.WAITING]
+    return [
+        a
+        for a in agents
+        if a.heartbeat.said.promised
+        and a.heartbeat.silence.counted >= limit
+        and a.judged.verdict is not Verdict.WAITING
+    ]
 
 
 def select(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> list[Agent]:
@@ -54,7 +61,11 @@ def select(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> 
     if target == "all":
         return candidates
     if target == "stalled":
-        return [a for a in candidates if a.verdict is Verdict.STALLED and a.renewed == a.renewed_judged]
+        return [
+            a
+            for a in candidates
+            if a.judged.verdict is Verdict.STALLED and a.heartbeat.rhythm.renewed == a.judged.renewed_judged
+        ]
     if value and kind == "tag":
         return [a for a in candidates if value in a.reg.tags]
     if value and kind == "task":

@@ -11,7 +11,8 @@ import json
 from collections.abc import Collection, Sequence
 from itertools import accumulate, takewhile
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.errors import BadRequest, Conflict
 
 OTHERS = 1 << 18  # bytes of other users' places, as JSON, of which root's helper is told

@@ -6,11 +6,13 @@ Both only change what is in memory and make the next look come sooner; nothing i
 import asyncio
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from watchdog.agents import oom, own_cgroup, ownership
+from watchdog.agents.agent import Agent
 from watchdog.agents.exit_watcher import ExitWatcher
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.registration_backup import RegistrationBackup
 from watchdog.clock import Clock
 from watchdog.core.beat import beat_in
@@ -79,7 +81,7 @@ class AgentTracker:
 
     def admit(self, agent: Agent) -> None:
         """Take an agent whose row is committed into the fleet, and watch for its end. Its time begins now."""
-        agent.reckoned = self._clock.mono()
+        agent.heartbeat.silence.reckon_to(self._clock.mono())
         self.fleet.add(agent)
         self.identified(agent)
 
@@ -103,14 +105,18 @@ class AgentTracker:
         new socket; so does one that holds no such socket, as it makes one for each word.
         What it said over HTTP or by a file meanwhile is lost in any case: it is waited for once more.
         """
+        silence = agent.heartbeat.silence
         kept = self.sockets.has_kept(agent.agent_id)
         if agent.reg.source != "run" and not self.sockets.take_up(agent.agent_id):
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
-            agent.channel_lost = row.speaker_pid in connected or (kept and row.speaker_pid is not None)
-        agent.forgive()
+            if row.speaker_pid in connected or (kept and row.speaker_pid is not None):
+                silence.lose_channel()
+        silence.forgive()
         self.admit(agent)
-        if agent.beats and row.speaker_pid is None and agent.reg.beat_file is None:  # it spoke by requests to us
-            agent.reckoned += RECONNECTS
+        if (
+            agent.heartbeat.rhythm.beats and row.speaker_pid is None and agent.reg.beat_file is None
+        ):  # it spoke by requests to us
+            silence.reckon_to(silence.reckoned + RECONNECTS)
 
     def readopt(self, agent: Agent) -> None:
         """Take in an agent that lives and has no row: an older registry was put back. Its next beat writes one."""
@@ -132,16 +138,17 @@ class AgentTracker:
         self.sockets.give(agent.agent_id, agent.reg.owner_uid)
         if self._copies is not None:
             self._copies.keep(agent)
-        if agent.identity is not None and agent.pidfd is None:
+        if agent.identity is not None and agent.tree.pidfd is None:
             try:
-                agent.pidfd = identity.pin(agent.identity)
-                agent.met_alive = agent.pidfd is not None and not identity.ended(agent.pidfd)
+                pidfd = identity.pin(agent.identity)
+                agent.tree.hold(pidfd)
+                agent.tree.meet(alive=pidfd is not None and not identity.ended(pidfd))
             except OSError as error:
                 self._told(agent, "agent.unpinned", error=str(error))
             self.ends.watch(agent)
             oom.note(agent)
-            agent.cpu_used = None  # scans before its process was known have not seen it
-            agent.home_cgroup = cgroup_of(agent.identity) or agent.home_cgroup
+            agent.tree.begin_measuring()  # scans before its process was known have not seen it
+            agent.tree.lives_in(cgroup_of(agent.identity))
             if agent.reg.source == "run":
                 task = asyncio.create_task(self._learn_wrapper(agent, agent.identity))
                 self._learning.add(task)
@@ -159,13 +166,13 @@ class AgentTracker:
         with suppress(OSError):
             wrapper = await awaited(None, wrapper_of, main, WRAPPER)
             if agent.identity == main:
-                agent.wrapper = wrapper
+                agent.tree.wrapped_by(wrapper)
 
     def follow_owner(self, agent: Agent) -> None:
         """Look whose its process is. One that root started may have dropped to a user: committed by `follow`."""
         ownership.look(agent)
-        if agent.dropping is not None:
-            self.sockets.give(agent.agent_id, agent.dropping)
+        if agent.owner.dropping is not None:
+            self.sockets.give(agent.agent_id, agent.owner.dropping)
             self.look_soon()
 
     async def follow(self, agent: Agent, store: AsyncStore) -> None:
@@ -174,15 +181,16 @@ class AgentTracker:
         While the registry is away, or has no row of it, the agent stays untouchable.
         """
         self.follow_owner(agent)
-        uid = agent.dropping
+        uid = agent.owner.dropping
         if uid is None:
             return
         try:
             done = await store.write(store.store.drop_owner, agent.agent_id, uid, self._clock.now().wall)
         except RegistryUnavailable:
             return  # the sweep reports it
-        if done and agent.dropping == uid:
-            agent.drop(uid)
+        if done and agent.owner.dropping == uid:
+            agent.amend(replace(agent.reg, owner_uid=uid, dropped=True, pane=None))  # a pane that root found is not its
+            agent.owner.drops_to(None)
             self._told(agent, "agent.owner_changed", uid=uid)
             self.identified(agent)
             if self._panes is not None:
@@ -225,21 +233,21 @@ class AgentTracker:
                 self._early[agent_id] = message
         else:
             now = self._clock.now()
-            if agent.beats == 0:
+            if agent.heartbeat.rhythm.beats == 0:
                 self._told(agent, "agent.first_beat")
             agent.beat(beat, now.mono, now.wall)
-            agent.speaker_pid = message.pid
-            if agent.elsewhere is not None and self._forwarder is not None:
+            agent.heartbeat.sent_by(message.pid)
+            if agent.owner.elsewhere is not None and self._forwarder is not None:
                 self._forwarder.heard(agent, message.data, main)
 
     def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
         """Whether root started it and its process is that user's by now."""
         if agent.reg.owner_uid == ROOT:
             self.follow_owner(agent)
-        return agent.dropping == uid
+        return agent.owner.dropping == uid
 
     def _reject(self, agent: Agent, why: str) -> None:
-        if agent.first_refusal(f"rejected {why}", "rejected "):
+        if agent.told.first_refusal(f"rejected {why}", "rejected "):
             self._told(agent, "beat.rejected", why=why)
 
     def _told(self, agent: Agent, event: str, **facts: str | int) -> None:

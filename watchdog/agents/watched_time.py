@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
 from watchdog.core.agent import Verdict
@@ -32,7 +33,7 @@ class WatchedTime:
         for agent in self._fleet:
             self._advance(agent, last)
             if missed:
-                agent.forgive()
+                agent.heartbeat.silence.forgive()
 
     def catch_up(self, agent: Agent) -> timedelta:
         """Reckon its watched time up to now, between two looks at everybody; how much that is."""
@@ -46,23 +47,27 @@ class WatchedTime:
         now = self._clock.mono()
         if last is None:
             return timedelta()
-        since = max(last, agent.reckoned)
+        since = max(last, agent.heartbeat.silence.reckoned)
         agent.watch(since, now, 2 * self.interval)
-        agent.reckoned = max(agent.reckoned, now)
+        agent.heartbeat.silence.reckon_to(now)
         return timedelta(seconds=max(0.0, now - since))
 
     def next_deadline(self) -> float:
         """Seconds until the next agent's silence could become too long: the next look may come that much sooner."""
         soon = timedelta(seconds=self.interval)
         left = (
-            (a.after - a.counted + a.lease_left).total_seconds()
+            (a.heartbeat.silence.after - a.heartbeat.silence.counted + a.heartbeat.ages.lease_left).total_seconds()
             for a in self._fleet
-            if a.verdict is Verdict.HEALTHY and a.promised and a.settled_until - a.age < soon
+            if a.judged.verdict is Verdict.HEALTHY
+            and a.heartbeat.said.promised
+            and a.heartbeat.silence.doubts.settled_until - a.heartbeat.ages.age < soon
         )
         # A look just before it would count costs nearly an interval; with more than two to confirm that is too much.
         counts = (
-            a.looked + 0.9 * self.interval - self._clock.mono()
+            a.heartbeat.silence.doubts.looked + 0.9 * self.interval - self._clock.mono()
             for a in self._fleet
-            if a.verdict is Verdict.LATE and a.looked is not None and 2 < a.policy.confirm_sweeps > a.late_looks
+            if a.judged.verdict is Verdict.LATE
+            and a.heartbeat.silence.doubts.looked is not None
+            and 2 < a.policy.confirm_sweeps > a.heartbeat.silence.doubts.late_looks
         )
         return max(0.0, min((s for s in (*left, *counts) if s >= 0), default=self.interval))

@@ -5,7 +5,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.ownership import UNTOUCHABLE, owner_of
 from watchdog.agents.shared_paths import in_use
@@ -102,8 +103,8 @@ class CleanupRunner:
                 worktree=agent.reg.worktree,
                 temp_dir=agent.reg.temp_dir,
                 pane=agent.reg.its_pane,
-                exit_code=agent.exit_code,
-                exit_signal=agent.exit_signal,
+                exit_code=agent.exit.code,
+                exit_signal=agent.exit.signal,
                 in_use=in_use(self._fleet, agent, self._dead),
                 sites=sites_known(agent, words.get("ended_at")),
                 registry_entry=tuple(_place(entry) for entry in agent.reg.entries) or None,

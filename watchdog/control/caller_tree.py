@@ -4,7 +4,8 @@ An agent that says `kill all` rarely knows which agents it means. It is shown th
 `--go`).
 """
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.core.peer import Peer
 from watchdog.processes.ancestry import lineage, marker
 from watchdog.processes.reader import awaited

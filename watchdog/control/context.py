@@ -11,7 +11,8 @@ from typing import Protocol
 
 from aiohttp import web
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.own_cgroup import CgroupPlacement
@@ -135,7 +136,7 @@ class ControlContext:
         anybody = uid in (0, os.geteuid())
         for agent in self.fleet:
             if anybody or agent.reg.owner_uid == uid:
-                agent.channel_lost = True
+                agent.heartbeat.silence.lose_channel(look=False)
 
     async def learnt(self, agent: Agent, former: Registration) -> None:
         """What its word changed in its registration: the type decides its limits. A failed write is not repeated."""

@@ -54,8 +54,8 @@ class ControlSocket:
             await self._keep_notify(directory)
             return
         for agent in self.context.fleet:
-            if agent.promised and not agent.channel_lost:
-                agent.lose_channel()
+            if agent.heartbeat.said.promised and not agent.heartbeat.silence.hindrance.channel_lost:
+                agent.heartbeat.silence.lose_channel()
                 self._cut_off.add(agent.agent_id)
         if not self._said:
             self._said = True
@@ -73,7 +73,7 @@ class ControlSocket:
         self.context.log.event("control.reopened", socket=self.context.socket_path)
         await self._keep_notify(directory)
         for agent in filter(None, map(self.context.fleet.get, self._cut_off)):
-            agent.find_channel()
+            agent.heartbeat.silence.find_channel()
         self._cut_off.clear()
 
     async def _keep_notify(self, directory: str) -> None:
@@ -100,12 +100,12 @@ class ControlSocket:
         made, missing = found
         adopted = sockets.adopt(made)
         for agent in filter(None, map(fleet.get, adopted)):
-            agent.find_channel()
-            agent.forgive()
+            agent.heartbeat.silence.find_channel()
+            agent.heartbeat.silence.forgive()
         for agent in filter(None, map(fleet.get, missing - self._missing)):
-            agent.lose_channel()
+            agent.heartbeat.silence.lose_channel()
         for agent in filter(None, map(fleet.get, self._missing - missing)):
-            agent.find_channel()
+            agent.heartbeat.silence.find_channel()
         self._missing = missing
         if adopted:
             self.context.log.event("agent.sockets_made_again", directory=notify, agents=len(adopted))

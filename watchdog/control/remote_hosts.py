@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from watchdog.agents import selectors
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.persistence import restore
 from watchdog.control.context import ControlContext, Json
@@ -89,7 +90,7 @@ def remembered(context: ControlContext, row: AgentRow) -> Agent:
     """A living agent of another host as its daemon wrote it down: for looking at, never to be handed to a worker."""
     agent = Agent(row.registration, context.settings.policy_for(row.registration), row.status)
     restore(agent, row)
-    agent.verdict, agent.line = row.verdict, row.error_message or ""
+    agent.judged.written(row.verdict, row.error_message or "")
     return agent
 
 
@@ -140,7 +141,7 @@ def _differences(agent: Agent | AgentRow, daemon: str) -> Json:
     host = agent.reg.host
     return {
         "host": host,
-        "why": agent.line or f"as last written by its host's daemon, which {daemon}",
+        "why": agent.judged.line or f"as last written by its host's daemon, which {daemon}",
         "after_seconds": views.seconds(agent.reg.stall_after),
         "outlook": [f"The daemon of host {host} judges it, and {daemon}. This is what that wrote last."],
     }

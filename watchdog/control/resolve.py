@@ -5,7 +5,7 @@ agents that one may touch are candidates: another user who takes the same name d
 """
 
 from watchdog.agents import selectors
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.process_claim import has_ended
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, Json
@@ -95,7 +95,9 @@ def _no_agents(context: ControlContext, peer: Peer, pid: str) -> AgentNotFound |
     if selectors.means_another(peer, pid):
         return selectors.not_ours(pid)
     for agent in context.fleet:
-        parts = {str(number) for number, _ in agent.processes} | {str(agent.wrapper.pid) if agent.wrapper else ""}
+        parts = {str(number) for number, _ in agent.processes} | {
+            str(agent.tree.wrapper.pid) if agent.tree.wrapper else ""
+        }
         if pid in parts and peer.may(agent.reg.owner_uid):
             name = agent.reg.name
             return ProcessNotFound(

@@ -4,12 +4,14 @@ Everything here is a value. Durations are `timedelta`, wall times are aware UTC 
 no decision is taken from a wall time.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from watchdog.core.kill import Polite, Step
-from watchdog.core.process import Identity, Listed
+from watchdog.core.process import Identity, Listed, cgroup_names
+from watchdog.core.sessions import SESSION, shared_words
 from watchdog.core.sites import Site
 from watchdog.core.source_entries import KINDS
 
@@ -125,6 +127,33 @@ class Registration:
         """Where it was found to sit, else where its entry in a registry says so."""
         told: list[dict[str, object]] = [{**one.pane} for one in self.entries if one.pane]
         return self.pane or next(iter(told), None)
+
+    @property
+    def own_cgroup(self) -> str | None:
+        """The cgroup v2 that is its own, as /proc/PID/cgroup names it; nobody but `run` makes one of that name."""
+        path = self.cgroup
+        return path if path is not None and path.rpartition("/")[2] in cgroup_names(self.agent_id) else None
+
+    @property
+    def conversations(self) -> frozenset[str]:
+        """Ids of its sessions that a shared service works for."""
+        return frozenset([one.key for one in self.entries if one.kind == SESSION])
+
+    @property
+    def served(self) -> frozenset[tuple[str, Identity]]:
+        """The same, each with the service: below another one the same id is another session."""
+        return frozenset([(one.key, it) for one in self.entries if one.kind == SESSION for it in one.also])
+
+    @property
+    def served_by(self) -> frozenset[int]:
+        """Pids of the shared services that work for its sessions."""
+        return frozenset([one.pid for entry in self.entries if entry.kind == SESSION for one in entry.also])
+
+    def shared(self, perhaps: Iterable[str]) -> str:
+        """What of it a shared service does, in words. `perhaps`: names of agents for sessions that may be its own."""
+        sessions = [one for one in self.entries if one.kind == SESSION]
+        services = [f"{one.path}[{service.pid}]" for one in sessions for service in one.also]
+        return shared_words(services, perhaps)
 
     @property
     def unproved(self) -> bool:

@@ -87,7 +87,7 @@ class KillOptions:
     by_root: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """An agent is asked to end by itself: each of its beats over HTTP is answered so. `until`: monotonic seconds."""
 

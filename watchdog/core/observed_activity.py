@@ -68,6 +68,14 @@ class Sight:
     text: str
     age: timedelta = ZERO
 
+    def say(self, text: str) -> None:
+        """It is the same thing, in other words."""
+        self.text = text
+
+    def watch(self, passed: timedelta) -> None:
+        """So much time was watched."""
+        self.age += passed
+
 
 @dataclass(slots=True)
 class ObservedActivity:
@@ -89,6 +97,14 @@ class ObservedActivity:
         else:
             self.failed[kind] = failure
 
+    def asks(self, prompt: Sight | None) -> None:
+        """Its pane asks a person for that (None: for nothing)."""
+        self.prompt = prompt
+
+    def may_be_unprompted(self, why: str | None) -> None:
+        """It may only wait for its first prompt (None: nothing says so)."""
+        self.unprompted = why
+
     def copy(self) -> "ObservedActivity":
         """One whose ages go on by themselves."""
         seen = {kind: replace(sight) for kind, sight in self.seen.items()}
@@ -97,9 +113,9 @@ class ObservedActivity:
     def watch(self, passed: timedelta) -> None:
         """So much time was watched."""
         for sight in self.seen.values():
-            sight.age += passed
+            sight.watch(passed)
         if self.prompt is not None:
-            self.prompt.age += passed
+            self.prompt.watch(passed)
 
     def best(self, believed: timedelta) -> str | None:
         """The freshest that is younger than `believed`, in words; or None."""

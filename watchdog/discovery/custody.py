@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import look_at
 from watchdog.agents.selectors import is_number
@@ -215,12 +216,12 @@ class Custodians:
         """Leave an agent to the daemon whose it is, or take it over from one that is gone; by the last look."""
         holder = self._holder(agent)
         if holder is not None:
-            if agent.elsewhere != holder:
+            if agent.owner.elsewhere != holder:
                 agent.left_to(holder)
                 self._kills.cancel_automatic(agent, f"watched by {holder}")
                 self._tell("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
-        elif agent.elsewhere is not None:
-            former = agent.elsewhere
+        elif agent.owner.elsewhere is not None:
+            former = agent.owner.elsewhere
             agent.taken_over()
             self._tell(
                 "agent.taken_over", agent, f"{former} is gone, or no longer watches it; its silence starts from zero"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar, assert_never
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.process_claim import Look, ProcessClaim, checked, look_at
 from watchdog.clock import Instant
 from watchdog.core.names import name_for, name_problem

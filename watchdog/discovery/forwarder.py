@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 from functools import partial
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.client import client
 from watchdog.concurrency.threads import Pool
 from watchdog.core.custody import Holder
@@ -45,9 +45,9 @@ class Forwarder:
     def heard(self, agent: Agent, data: bytes, main: bool) -> None:
         """A datagram of an agent that is another daemon's came to our socket of it."""
         words = words_of(parse_datagram(data), from_main=main)
-        if agent.elsewhere is not None and words is not None and self._waiting < MOST_WAITING:
-            path = f"/v1/agents/{agent.elsewhere.agent_id}/beat"
-            task = asyncio.get_running_loop().create_task(self._say(agent.elsewhere, path, words))
+        if agent.owner.elsewhere is not None and words is not None and self._waiting < MOST_WAITING:
+            path = f"/v1/agents/{agent.owner.elsewhere.agent_id}/beat"
+            task = asyncio.get_running_loop().create_task(self._say(agent.owner.elsewhere, path, words))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.registration import Registrar
@@ -130,8 +130,8 @@ class RunReportImporter:
                 return None
             if agent is None:
                 agent = await self._registered(uid, agent_id, report.get("registration"))
-            if agent.identity is None and agent.request_id is None and agent.reg.owner_uid == uid:
-                agent.exit_code, agent.exit_signal, agent.exit_told = end.exit_code, end.exit_signal, told(end)
+            if agent.identity is None and agent.ending.request_id is None and agent.reg.owner_uid == uid:
+                agent.exit.read(end.exit_code, end.exit_signal, told(end))
                 await self._kills.request(agent, Reason.GONE, KillOptions(by_root=uid == 0), f"uid {uid}", WHY)
         except (RegistryUnavailable, OwnerCallFailed):
             raise

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
@@ -78,18 +78,20 @@ class StopRequest:
             return Asked()
         seconds = pause.total_seconds()
         waits = opened.progress.step in ASKING
-        agent.asked = StopAsked(order.why, self._clock.mono() + (seconds if waits else 0.0))
+        agent.ending.ask(StopAsked(order.why, self._clock.mono() + (seconds if waits else 0.0)))
         if not waits or not await self._begin(opened, log):
             return Asked()
         order = opened.order
-        hears = agent.hears and order.reason is not Reason.STALLED
-        rested = agent.state in AT_REST
+        hears = agent.heartbeat.hears and order.reason is not Reason.STALLED
+        rested = agent.heartbeat.said.state in AT_REST
         if hears and opened.progress.step is KillStep.ASKED:
             await self._wait(opened, seconds, unless_at_rest=True)
         if opened.progress.step is KillStep.ASKED:
             await self._by_its_program(opened, log)
         typed = opened.progress.step is KillStep.KEYS or await self._type(opened, log)
-        obeyed = hears and not rested and agent.state in AT_REST  # a program that runs one prompt ends after it
+        obeyed = (
+            hears and not rested and agent.heartbeat.said.state in AT_REST
+        )  # a program that runs one prompt ends after it
         own = opened.order.reason in AUTOMATIC
         if typed or obeyed or (not hears and own):
             await self._wait(opened, KEYS_SECONDS if hears or not own else seconds)
@@ -107,13 +109,17 @@ class StopRequest:
         if opened.progress.step is KillStep.REQUESTED:
             if opened.order.reason in AUTOMATIC:
                 await self._store.write(store.set_rung, agent.agent_id, Step.STOP)
-                agent.climbed(Step.STOP)
-            if agent.hears:  # learnt since the last sweep, it may stand nowhere yet
+                agent.ladder.climb(Step.STOP, agent.heartbeat)
+            if agent.heartbeat.hears:  # learnt since the last sweep, it may stand nowhere yet
                 await self._store.write(store.set_hears, agent.agent_id)
             if not await log.asking(KillStep.ASKED):
                 return False
             order = opened.order
-            can = f"it has {span(order.options.ask)}" if agent.hears and order.options.ask else "it cannot hear it"
+            can = (
+                f"it has {span(order.options.ask)}"
+                if agent.heartbeat.hears and order.options.ask
+                else "it cannot hear it"
+            )
             self._recorder.tell("stop.asked", agent, f"{order.why}; {can}", order.by)
         return True
 
@@ -142,7 +148,7 @@ class StopRequest:
         if not agent.started:  # it may show whatever it asks first
             self._recorder.tell("stop.keys", agent, "not typed: it has not started, as far as is known")
             return False
-        if agent.state is State.WAITING:  # Enter says yes to most dialogs
+        if agent.heartbeat.said.state is State.WAITING:  # Enter says yes to most dialogs
             self._recorder.tell(
                 "stop.keys", agent, "not typed: it waits for a person's answer, and would take them for it"
             )
@@ -161,7 +167,7 @@ class StopRequest:
         agent = opened.order.agent
         until = self._clock.mono() + seconds
         while (left := until - self._clock.mono()) > 0 and not self._over(opened):
-            if unless_at_rest and agent.state in AT_REST:
+            if unless_at_rest and agent.heartbeat.said.state in AT_REST:
                 return
             alive = () if agent.identity is None else (agent.identity,)
             await until_gone(alive, opened.again, min(LOOK, left))
@@ -180,4 +186,4 @@ def grace_after(asked: Asked, order: KillOrder) -> KillOrder:
 
 
 def _gone(agent: Agent) -> bool:
-    return agent.identity is not None and presence(agent.identity, agent.pidfd) is Presence.ABSENT
+    return agent.identity is not None and presence(agent.identity, agent.tree.pidfd) is Presence.ABSENT

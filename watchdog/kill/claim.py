@@ -5,7 +5,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
@@ -35,7 +36,7 @@ LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
 def started_us(agent: Agent) -> bool:
     """Whether this daemon runs below it: it would be spared as our ancestor, and all else of its tree be ended."""
     main = agent.identity
-    return main is not None and is_ancestor(main.pid) and presence(main, agent.pidfd) is not Presence.ABSENT
+    return main is not None and is_ancestor(main.pid) and presence(main, agent.tree.pidfd) is not Presence.ABSENT
 
 
 class BeatArrived(Exception):
@@ -106,7 +107,8 @@ class Claim:
         self._tracker.sockets.drain(agent.agent_id)
         if why := self._reason(opened, order):
             return await self.withdraw(opened, why)
-        agent.status = agent.status if again else Status.ENDING
+        if not again:
+            agent.become(Status.ENDING)
         return Claimed(order)
 
     async def claim_orphans(self, opened: OpenOrder) -> Claimed | Withdrawn:
@@ -142,14 +144,14 @@ class Claim:
             why=why,
             event="agent.recovered" if opened.beat_since_decision() else "agent.spared",
         )
-        agent.status = former
+        agent.become(former)
         return self._withdrawn(opened, why)
 
     def resume_stopped(self, agent: Agent, step: KillStep, members: Iterable[TreeMember]) -> None:
         """Continue what an attempt that came to `step` stopped or froze: it is not finished, now or never."""
         if step in STOPPING:
             release(members, self._fleet.guard(agent, agent.reg.host))
-            cgroups.thaw_if_ours(agent.cgroup)
+            cgroups.thaw_if_ours(agent.reg.own_cgroup)
 
     def _withdrawn(self, opened: OpenOrder, why: str, *, closed: bool = False) -> Withdrawn:
         self.resume_stopped(opened.order.agent, opened.progress.step, opened.progress.members)
@@ -163,4 +165,4 @@ class Claim:
         order, agent = opened.order, opened.order.agent
         if order.reason not in AUTOMATIC or opened.progress.step not in ASKING:
             return False
-        return agent.identity is not None and presence(agent.identity, agent.pidfd) is Presence.ABSENT
+        return agent.identity is not None and presence(agent.identity, agent.tree.pidfd) is Presence.ABSENT

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from watchdog.agents import oom
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.persistence import row_of
 from watchdog.agents.tracker import AgentTracker
@@ -98,8 +98,8 @@ class Close:
             who=self._me,
             why="the processes that could not be killed are gone",
         ):
-            agent.status = Status.ENDING
-        if not agent.exit_known:
+            agent.become(Status.ENDING)
+        if not agent.exit.known:
             await self._learn_exit(agent)
         return outcome_of(order, progress, self._clock.now())
 
@@ -114,7 +114,7 @@ class Close:
             who=self._me,
             why=why,
         ):
-            agent.status = Status.UNKILLABLE
+            agent.become(Status.UNKILLABLE)
 
     async def clean_up(
         self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog
@@ -182,7 +182,7 @@ class Close:
         if outcome.status is Status.FAILED and by_itself(order, progress):
             resume = resume_command(agent, progress.conversation)
             hint = f"; to resume: {resume}" if resume else ""
-            facts = {"exit_code": agent.exit_code, "exit_signal": agent.exit_signal}
+            facts = {"exit_code": agent.exit.code, "exit_signal": agent.exit.signal}
             self._recorder.tell("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
         if progress.touched:
             self._finished(order, outcome)
@@ -207,7 +207,7 @@ class Close:
         """End an order that was called off; its agent goes on."""
         agent = order.agent
         await self._finish_request(order, progress, "withdrawn", {"why": why}, why)
-        agent.request_id = agent.asked = None
+        agent.ending.withdrawn()
         self._recorder.logger_of(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
         return withdrawn(agent.agent_id, why)
 
@@ -241,25 +241,25 @@ class Close:
 
     async def _learn_exit(self, agent: Agent) -> None:
         """How the main process ended: the kernel's word through the pidfd, else `run`'s, told or left, else unknown."""
-        if agent.pidfd is not None:
-            told = exit_status(agent.pidfd)
+        if agent.tree.pidfd is not None:
+            told = exit_status(agent.tree.pidfd)
             if told is not None:
-                agent.exit_code, agent.exit_signal = told
+                agent.exit.learn(*told)
                 return
-        if agent.reg.source != "run" or (agent.wrapper is None and await self._reports.learn(agent)):
+        if agent.reg.source != "run" or (agent.tree.wrapper is None and await self._reports.learn(agent)):
             return
         deadline = self._clock.mono() + RUN_REPORT
-        while not agent.exit_known and self._clock.mono() < deadline:
+        while not agent.exit.known and self._clock.mono() < deadline:
             await asyncio.sleep(0.05)
-        if agent.exit_known or (not await self._reports.learn(agent) and agent.exit_known):
-            agent.exit_told = ""
+        if agent.exit.known or (not await self._reports.learn(agent) and agent.exit.known):
+            agent.exit.told_at_once()
 
 
 def outcome_of(order: KillOrder, progress: KillProgress, now: Instant) -> KillOutcome:
     """How an agent ended whose whole tree is dead."""
     agent, status = order.agent, status_of(order, progress)
-    shared = f"; {agent.shared}" if agent.shared else ""
-    message = message_of(order, progress) + _left(progress.result) + _reused(agent) + shared
+    shared = agent.reg.shared(agent.perhaps.values())
+    message = message_of(order, progress) + _left(progress.result) + _reused(agent) + (f"; {shared}" if shared else "")
     resume = resume_command(agent, progress.conversation)
     processes = [{**process, "started": _started(one, now)} for one, process in progress.processes.items()]
     death = AgentDeath(
@@ -268,12 +268,12 @@ def outcome_of(order: KillOrder, progress: KillProgress, now: Instant) -> KillOu
         task_status=task_of(order, status, message)[0],
         killed_at=now.wall,
         grace=progress.planned,
-        silence=agent.silence if agent.beats else None,
+        silence=agent.heartbeat.silence.lasted if agent.heartbeat.rhythm.beats else None,
         resume=resume,
         conversation=progress.conversation,
         stop_reason=order.why if status is Status.STOPPED else None,
-        exit_code=agent.exit_code,
-        exit_signal=agent.exit_signal,
+        exit_code=agent.exit.code,
+        exit_signal=agent.exit.signal,
     )
     return KillOutcome(
         agent.agent_id, message, status=status, killed=progress.killed, processes=tuple(processes), death=death
@@ -306,9 +306,9 @@ def status_of(order: KillOrder, progress: KillProgress) -> Status:
     match Reason.GONE if by_itself(order, progress) else order.reason:
         case Reason.GONE:
             # Who has a `run` has a witness: where that one is silent it was killed too, and nobody saw a success.
-            unseen = not agent.exit_known and agent.reg.source == "run"
+            unseen = not agent.exit.known and agent.reg.source == "run"
             well = (
-                not unseen and not agent.exit_code and not agent.exit_signal and not _ended_with_a_part(order, progress)
+                not unseen and not agent.exit.code and not agent.exit.signal and not _ended_with_a_part(order, progress)
             )
             return Status.COMPLETED if well else Status.FAILED
         case Reason.FAILED_TO_START:
@@ -339,14 +339,14 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
             end = shortage
         elif part:
             end = f"another of its processes exited, and its main process was then killed {_force(order, progress)}"
-        elif agent.exit_signal:
-            whose = "a crash, or sent by another process" if agent.exit_signal in FAULTS else "sent by another process"
-            end = f"killed by signal {agent.exit_signal} ({whose})"
-        elif agent.exit_code is None:
+        elif agent.exit.signal:
+            whose = "a crash, or sent by another process" if agent.exit.signal in FAULTS else "sent by another process"
+            end = f"killed by signal {agent.exit.signal} ({whose})"
+        elif agent.exit.code is None:
             end = "exited by itself, exit status unknown"
         else:
-            end = f"exited by itself with status {agent.exit_code}"
-        end += f" ({agent.exit_told})" if agent.exit_told and not shortage and not part else ""
+            end = f"exited by itself with status {agent.exit.code}"
+        end += f" ({agent.exit.told})" if agent.exit.told and not shortage and not part else ""
         left = sum("after" in str(process["how"]) for process in progress.processes.values()) - part
         return f"{end}; {left} process{'' if left == 1 else 'es'} that it left behind killed" if left else end
     if not progress.touched:
@@ -395,7 +395,7 @@ def task_of(order: KillOrder, status: Status, message: str) -> tuple[str, str | 
     """
     if order.options.cancel:
         return "cancelled", f"cancelled by {order.by}: {order.why}"
-    if status is Status.COMPLETED or (order.finished and not (status is Status.FAILED and order.agent.exit_code)):
+    if status is Status.COMPLETED or (order.finished and not (status is Status.FAILED and order.agent.exit.code)):
         return "completed", None
     failed = status not in (Status.LOST, Status.KILLED, Status.STOPPED)
     return "failed" if failed else order.agent.policy.task_status, error_of(order, status, message)

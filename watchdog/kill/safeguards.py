@@ -17,7 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
+from watchdog.agents.heartbeat import witness
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock, Instant
 from watchdog.config.settings import Settings
@@ -101,8 +102,12 @@ class Safeguards:
         now, user = self._clock.mono(), self.user_of(agent.reg.owner_uid)
         self._kills.append((now, user))
         limit = self._settings.hold.max_seconds
-        if silent and (agent.doomed_since is None or now - agent.doomed_since < limit):
-            self._fell[agent.agent_id] = user, now, now + min(agent.after, agent.policy.after).total_seconds()
+        if silent and (agent.judged.doomed_since is None or now - agent.judged.doomed_since < limit):
+            self._fell[agent.agent_id] = (
+                user,
+                now,
+                now + min(agent.heartbeat.silence.after, agent.policy.after).total_seconds(),
+            )
 
     def budget_exhausted(self, owner_uid: int) -> bool:
         """Whether the daemon has ordered as many kills of its own of this owner's agents within a minute as it may."""
@@ -169,7 +174,7 @@ class Safeguards:
     def _mass_stalls(self, looks: list[Look], settled: Collection[Agent], limit: timedelta) -> None:
         """Those that are on, of each user and of all."""
         uids = Counter(agent.reg.owner_uid for agent in settled)
-        promised = Counter(agent.reg.owner_uid for agent in settled if agent.promised)
+        promised = Counter(agent.reg.owner_uid for agent in settled if agent.heartbeat.said.promised)
         others: Counter[int] = Counter()
         for uid in uids:
             others[self.user_of(uid)] += promised[uid]
@@ -185,7 +190,9 @@ class Safeguards:
         unheard: dict[int | None, tuple[str, bool]] = {}
         found = mass_stalls(looks, *few, others, [user for user, _ in fell], limit)
         if None not in found and any(look.ending for look in looks):
-            witnesses = (one for agent in settled if (one := agent.witness(self.user_of(agent.reg.owner_uid))))
+            witnesses = (
+                one for agent in settled if (one := witness(agent.heartbeat, self.user_of(agent.reg.owner_uid)))
+            )
             unheard = one_by_one(looks, witnesses, *few, fell, limit, others.keys())
         known = {user for veto, user in self.doubts if veto is Veto.MASS_STALL}
         self._stalled |= dict.fromkeys([*found, *(user for user, (_, evident) in unheard.items() if evident)], now)

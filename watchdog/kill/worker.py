@@ -14,7 +14,7 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter, lane
@@ -110,20 +110,20 @@ class KillWorker:
         `beats` is the agent's `renewed` at the look that decided (None: now); one more withdraws a stall. One is open
         per agent: a second only presses the first. Raises Conflict in observe mode, and for who started us.
         """
-        beats = agent.renewed if beats is None else beats
+        beats = agent.heartbeat.rhythm.renewed if beats is None else beats
         if by == "daemon" and agent.reg.dropped:  # root started it and gave it into our care: all of it is ended
             options = replace(options, by_root=True)
         if self.observe and reason not in DEAD:
             raise Conflict(OBSERVES)
         if started_us(agent):
             raise Conflict(f"{agent.reg.name}: {STARTED_US}; kill it from outside, or start the daemon elsewhere")
-        async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
-            if agent.request_id is not None:
-                if run := self._runs.get(agent.request_id):  # else it is done, and can be asked for
+        async with agent.ending.ordering:  # one at a time for each agent: it is looked up, then committed
+            if agent.ending.request_id is not None:
+                if run := self._runs.get(agent.ending.request_id):  # else it is done, and can be asked for
                     await self._merge(run, reason, options, by, why)
-                return agent.request_id
+                return agent.ending.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
-            if reason in DEAD and agent.first(event):  # a fact and no act: the line of it waits for no disk
+            if reason in DEAD and agent.told.first(event):  # a fact and no act: the line of it waits for no disk
                 with logger.caused_by(agent.reg.owner_uid):
                     self._recorder.logger_of(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
@@ -135,7 +135,7 @@ class KillWorker:
                 by=by,
                 now=self._clock.now().wall,
                 identity=agent.identity,
-                options=to_json(options, beats, why, finished=agent.finished),
+                options=to_json(options, beats, why, finished=agent.heartbeat.said.finished),
                 why=why,
                 owner_uid=agent.reg.owner_uid,
                 event=event,
@@ -143,7 +143,9 @@ class KillWorker:
             if not opened:
                 words = "one that the log reports as row.quarantined must be repaired or deleted first"
                 raise Conflict(f"{agent.reg.name} already has an open kill request ({words})")
-            order = KillOrder(request_id, agent, reason, options, by, why, beats, finished=agent.finished)
+            order = KillOrder(
+                request_id, agent, reason, options, by, why, beats, finished=agent.heartbeat.said.finished
+            )
             if reason is Reason.ORPHANED:
                 self._stages.termination.remember(agent)
             self._begin(OpenOrder(order))
@@ -154,7 +156,7 @@ class KillWorker:
     async def _merge(self, run: "_OrderRun", reason: Reason, options: KillOptions, by: str, why: str) -> None:
         """A second request for an agent whose order is open."""
         if lane().user is None:
-            run.lane.user = None  # a user's that root presses, or the daemon, is theirs from now on
+            run.lane.leave()  # a user's that root presses, or the daemon, is theirs from now on
         stored = run.opened.merge_request(reason, options, by, why)
         if stored is not None:
             change, order = self._store.store.change_request, run.opened.order
@@ -166,7 +168,7 @@ class KillWorker:
         progress = KillProgress.of_row(row, self._clock.mono())
         finished = row.options.get("finished")
         asked = progress.step is KillStep.REQUESTED
-        finished = agent.finished if finished is None and asked else finished is True
+        finished = agent.heartbeat.said.finished if finished is None and asked else finished is True
         dead = progress.step is KillStep.CLEANUP
         reason, why = (Reason.LOST, "its host was restarted") if lost and not dead else (row.reason, why)
         order = KillOrder(
@@ -186,7 +188,7 @@ class KillWorker:
 
     def cancel_automatic(self, agent: Agent, why: str) -> None:
         """Call off the daemon's order to end it, if nobody was signalled yet: its silence may be our fault, or none."""
-        run = self._runs.get(agent.request_id or "")
+        run = self._runs.get(agent.ending.request_id or "")
         if run is not None and run.opened.order.reason in AUTOMATIC and run.opened.progress.step in ASKING:
             run.opened.cancel(why)
 
@@ -226,7 +228,7 @@ class KillWorker:
     def _begin(self, opened: OpenOrder) -> None:
         order = opened.order
         agent = order.agent
-        agent.request_id = order.request_id
+        agent.ending.begin(order.request_id)
         events = OrderEvents(order, self._recorder)
         self._runs[order.request_id] = run = _OrderRun(opened, self._stages, self._store, events, Lane(lane().user))
         with logger.caused_by(agent.reg.owner_uid if order.reason in DEAD else logger.cause()):  # it ended by itself
@@ -255,7 +257,7 @@ class KillWorker:
         self._runs.pop(request_id, None)
         if opened.order.reason is Reason.ORPHANED:
             self._stages.termination.forget(agent)
-            agent.request_id = None
+            agent.ending.over()
         opened.waiters.tell(outcome or withdrawn(agent.agent_id))
 
     async def _attempt(self, run: "_OrderRun") -> KillOutcome | None:
@@ -302,14 +304,14 @@ class KillWorker:
             await stages.close.close(opened.order, progress, progress.outcome)
         except NotOurs:
             if not await stages.close.forget_if_closed(agent):
-                agent.request_id = None
+                agent.ending.over()
         return progress.outcome or withdrawn(agent.agent_id)
 
     def _left_alone(self, order: KillOrder) -> bool:
         """Whether nothing of the tree is ended: there is none, we only observe, or it was never ours to end."""
         agent = order.agent
         not_ours = agent.reg.told_of and Step.KILL not in agent.policy.ladder
-        not_ours = not_ours or agent.elsewhere is not None
+        not_ours = not_ours or agent.owner.elsewhere is not None
         return order.reason is Reason.LOST or (order.reason is Reason.GONE and (self.observe or not_ours))
 
 
@@ -342,8 +344,8 @@ class _OrderRun:
             verify=agent.policy.verify,
             polite=Polite.ALL if order.reason is Reason.GONE else agent.policy.polite,
             force=order.options.force,
-            cgroup=agent.cgroup,
-            main_pidfd=agent.pidfd,
+            cgroup=agent.reg.own_cgroup,
+            main_pidfd=agent.tree.pidfd,
             begun=progress.step not in BEFORE_SIGNALS,
             stopped=progress.members if progress.step in STOPPING else (),
             termed=progress.grace,
@@ -351,8 +353,8 @@ class _OrderRun:
         )
         progress.plan(plan.grace)
         # What an earlier daemon knew of the tree is remembered; the next scan sorts out what still belongs to it.
-        known = {member.identity for member in agent.members}
-        agent.members += tuple(member for member in progress.members if member.identity not in known)
+        known = {member.identity for member in agent.tree.members}
+        agent.tree.remember(tuple(member for member in progress.members if member.identity not in known))
         return await self._stages.termination.end_tree(plan, self._guard, self)
 
     async def survived(self) -> None:
@@ -362,12 +364,13 @@ class _OrderRun:
         outcome = survivors_outcome(opened.order, progress.result)
         news = self.events.left(outcome, progress.outcome)
         progress.told(outcome)
-        agent.lives_on = outcome.message.removeprefix(NOT_ENDED)
+        lives_on = outcome.message.removeprefix(NOT_ENDED)
+        agent.ending.survived(lives_on)
         try:
             if news:
                 await self._save(progress.step, outcome.json())
             if news or agent.status is not Status.UNKILLABLE:
-                await self._stages.close.mark_unkillable(agent, agent.lives_on)
+                await self._stages.close.mark_unkillable(agent, lives_on)
         finally:
             opened.waiters.tell(outcome)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.errors import BadRequest, OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 
@@ -34,7 +34,7 @@ class ExitReports:
 
     async def learn(self, agent: Agent) -> bool:
         """Whether it tells how the agent ended, which is then noted; else why that is not known."""
-        agent.exit_told = "its `run` exited without reporting its end"
+        agent.exit.unknown("its `run` exited without reporting its end")
         if agent.notify_socket is None:
             return False
         path = os.path.join(os.path.dirname(os.path.dirname(agent.notify_socket)), DIRECTORY, agent.agent_id)
@@ -44,9 +44,9 @@ class ExitReports:
                 end = end_of(await self._helpers.call(uid, "end_report", {"path": path}, DEADLINE))
             except (OwnerCallFailed, BadRequest) as error:
                 if getattr(error, "reason", "") not in ("ENOENT", "EACCES"):
-                    agent.exit_told = f"the report that its `run` left cannot be read: {error}"[:500]
+                    agent.exit.unknown(f"the report that its `run` left cannot be read: {error}"[:500])
                 continue
-            agent.exit_code, agent.exit_signal, agent.exit_told = end.exit_code, end.exit_signal, told(end)
+            agent.exit.read(end.exit_code, end.exit_signal, told(end))
             return True
         return False
 

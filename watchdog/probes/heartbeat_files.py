@@ -6,8 +6,9 @@ channels, its process and all other agents are judged as before.
 
 from dataclasses import dataclass
 
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat
 from watchdog.errors import OwnerCallFailed
@@ -47,13 +48,13 @@ class HeartbeatFiles:
             del self._files[gone]
         for agent in self._fleet:
             if agent.reg.beat_file is not None:
-                self._look(agent, self._files.setdefault(agent.agent_id, _File(heard=agent.beats)))
+                self._look(agent, self._files.setdefault(agent.agent_id, _File(heard=agent.heartbeat.rhythm.beats)))
 
     def _look(self, agent: Agent, file: _File) -> None:
         key = _key(agent.agent_id)
         waiting = self._inquiries.waiting(key)
         if waiting is not None:
-            if waiting > SLOW and agent.counted >= agent.after:
+            if waiting > SLOW and agent.heartbeat.silence.counted >= agent.heartbeat.silence.after:
                 self._unread(agent, file, "no answer yet")
             return
         self._inquiries.ask(
@@ -75,7 +76,7 @@ class HeartbeatFiles:
         if isinstance(unwritable, str) and unwritable and file.stamp == stamp:
             self._unread(agent, file, f"{unwritable}: no beat could be written")
             return
-        agent.read_again()
+        agent.heartbeat.silence.read_again()
         if file.known and file.stamp != stamp and not _set_back(file.stamp, stamp):
             now = self._clock.now()
             agent.beat(Beat(), now.mono, now.wall)
@@ -83,15 +84,15 @@ class HeartbeatFiles:
         file.known, file.stamp = True, stamp
 
     def _failed(self, agent: Agent, file: _File, error: OwnerCallFailed) -> None:
-        if error.reason == "ENOENT" and agent.beats == 0:
+        if error.reason == "ENOENT" and agent.heartbeat.rhythm.beats == 0:
             file.known, file.stamp = True, None  # it makes the file with its first beat
         else:
             self._unread(agent, file, str(error))
 
     def _unread(self, agent: Agent, file: _File, why: str) -> None:
         """Its file says nothing. An agent that also beats elsewhere is judged by that."""
-        if agent.unread is None and agent.beats == file.heard:
-            agent.unread_now()
+        if agent.heartbeat.silence.hindrance.unread is None and agent.heartbeat.rhythm.beats == file.heard:
+            agent.heartbeat.silence.unread_now()
             with logger.caused_by(agent.reg.owner_uid):
                 self._log.event("agent.beat_file_unread", agent_id=agent.agent_id, name=agent.reg.name, why=why)
 

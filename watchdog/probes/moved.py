@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.observed_activity import ActivityKind
 
 PROCESSES = 256  # of one tree that are asked about
@@ -10,7 +10,7 @@ PROCESSES = 256  # of one tree that are asked about
 
 def question(agent: Agent, kind: ActivityKind) -> dict[str, object] | None:
     """About its processes, if any is known."""
-    pids = [[m.identity.pid, m.identity.start_ticks] for m in agent.members[:PROCESSES]]
+    pids = [[m.identity.pid, m.identity.start_ticks] for m in agent.tree.members[:PROCESSES]]
     return {"processes": pids} if pids else None
 
 

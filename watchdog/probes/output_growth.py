@@ -9,8 +9,9 @@ What is asked is in `core.observed_activity`; a module here of the name of the h
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.observed_activity import ActivityKind
 from watchdog.errors import OwnerCallFailed

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.observed_activity import ActivityKind
 
 SCREENS = 64  # that are remembered of one pane: words that blink or run in a circle come again

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.ownership import owner_of
 from watchdog.core.process import Identity
 from watchdog.errors import OwnerCallFailed
@@ -75,7 +75,7 @@ class Panes:
         if not all(isinstance(pane.get(key), str) for key in KEYS) or len(str(pane)) > LARGEST:
             raise ValueError("what the helper found is no pane")
         if pane != agent.reg.pane:
-            agent.reg = replace(agent.reg, pane=pane)
+            agent.amend(replace(agent.reg, pane=pane))
             self._store.ask(self._store.store.set_pane, agent.agent_id, pane).add_done_callback(
                 lambda done: done.cancelled() or done.exception()
             )

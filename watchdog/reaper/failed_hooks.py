@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
@@ -67,7 +68,7 @@ class FailedHooks:
             if not runs or row.status not in ENDED or self._fleet.get(row.agent_id) is not None:
                 continue
             agent = Agent(row.registration, self._settings.policy_for(row.registration), row.status)
-            agent.exit_code, agent.exit_signal = row.exit_code, row.exit_signal
+            agent.exit.learn(row.exit_code, row.exit_signal)
             why = "; ".join(
                 f"{run.hook}: {run.status} after {run.attempts} tr{'y' if run.attempts == 1 else 'ies'}: {run.message}"
                 for run in runs

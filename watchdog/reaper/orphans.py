@@ -12,9 +12,10 @@ Only looked for here; the kill worker ends them, by an order like any other.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.config.settings import Settings
-from watchdog.core.agent import ENDED, Policy
+from watchdog.core.agent import ENDED
 from watchdog.core.kill import Step
 from watchdog.core.process import Identity, Presence, TreeMember
 from watchdog.kill.order import member_of
@@ -102,12 +103,11 @@ class Orphans:
                     reasons[agent_id] = ended_agent
                 elif agent_id not in self._scanner.ghosts:  # whose orphans are being ended is there
                     ghosts[agent_id] = ended_agent
-        self._scanner.ghosts |= ghosts
+        self._scanner.look_also_for(ghosts)
         try:
             trees = await self._scanner.trees()
         finally:
-            for agent_id in ghosts:
-                self._scanner.ghosts.pop(agent_id, None)
+            self._scanner.look_no_more_for(ghosts)
         found = OrphanScan([ended_agent for agent_id, ended_agent in ghosts.items() if trees.get(agent_id)])
         inside = {member.identity.pid for members in trees.values() for member in members}
         for pid, seen in sorted(table.rows.items()):
@@ -138,7 +138,8 @@ class Orphans:
         if reg.told_of and Step.KILL not in policy.ladder:
             return "its agent was only listed by another program: what it left is not the daemon's to kill"
         ended_agent = Agent(reg, policy, row.status)
-        ended_agent.members, ended_agent.line = members, "outlived its agent"
+        ended_agent.tree.remember(members)
+        ended_agent.judged.written(None, "outlived its agent")
         return ended_agent
 
 
@@ -161,7 +162,7 @@ def _lives(table: ProcessTable, members: Iterable[TreeMember]) -> bool:
 
 def _populated(row: AgentRow) -> bool:
     """Whether somebody is in the cgroup that was made for it."""
-    path = Agent(row.registration, Policy(), row.status).cgroup
+    path = row.registration.own_cgroup
     try:
         return path is not None and cgroups.events(path).populated
     except OSError:

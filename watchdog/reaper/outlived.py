@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core import hooks
 from watchdog.core.hooks import HookResult
 from watchdog.core.kill import KillOptions, Reason
@@ -40,8 +40,8 @@ class OutlivedProcesses:
             return []
         found = []
         for agent in outlived.agents:
-            names = ", ".join(f"{m.name}[{m.identity.pid}] by {m.via}" for m in agent.members[:8])
-            names += " and more" if len(agent.members) > 8 else ""
+            names = ", ".join(f"{m.name}[{m.identity.pid}] by {m.via}" for m in agent.tree.members[:8])
+            names += " and more" if len(agent.tree.members) > 8 else ""
             why = f"outlived agent {agent.reg.name}, which is {agent.status}"
             one = Leftover("process", names, agent.reg.owner_uid, agent.agent_id, why, "end", agent.reg.name)
             found.append(replace(one, act=partial(self._end, agent, by_root), journaled=True))
@@ -61,7 +61,7 @@ class OutlivedProcesses:
         if own and self._safeguards.budget_exhausted(agent.reg.owner_uid):
             return hooks.kept("deferred: kill.max_per_minute reached")
         try:
-            why = f"{len(agent.members)} process{'' if len(agent.members) == 1 else 'es'} outlived it"
+            why = f"{len(agent.tree.members)} process{'' if len(agent.tree.members) == 1 else 'es'} outlived it"
             options = KillOptions(cleanup=False, by_root=by_root)  # its hooks have run
             request_id = await self._kills.request(agent, Reason.ORPHANED, options, by, why)
         except WatchdogError as error:

@@ -1,6 +1,6 @@
 """Takes up at start what an earlier daemon left in the registry for this host: its agents, and the orders on them."""
 
-from watchdog.agents.fleet import ZERO, Agent
+from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.own_cgroup import CgroupPlacement
 from watchdog.agents.persistence import restore
 from watchdog.agents.registration import Registrar
@@ -63,17 +63,18 @@ class Recovery:
         for row in rows:
             agent = Agent(row.registration, self._settings.policy_for(row.registration), row.status, row.notify_socket)
             restore(agent, row)
-            agent.dropping = _dropped_since(row.registration, known.get(row.agent_id))
-            if agent.state is State.WAITING or agent.reg.pane is not None:
+            agent.owner.drops_to(_dropped_since(row.registration, known.get(row.agent_id)))
+            if agent.heartbeat.said.state is State.WAITING or agent.reg.pane is not None:
                 last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
-                agent.needed_human = last == HUMAN[0]
-                if agent.state is State.WAITING:
-                    told = agent.policy.prompt_limit if agent.needed_human else ZERO
-                    agent.state_age = max(agent.state_age, told)
-                elif agent.needed_human:
-                    agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
-            if agent.expires_soon:
-                agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
+                agent.told.human(needed=last == HUMAN[0])
+                if agent.heartbeat.said.state is State.WAITING:
+                    told = agent.policy.prompt_limit if agent.told.needed_human else ZERO
+                    agent.heartbeat.ages.in_state_for(told)
+                elif agent.told.needed_human:
+                    agent.sights.asks(Sight(TOLD, agent.policy.prompt_limit))
+            if agent.ttl.ends_soon:
+                announced = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
+                agent.told.expiry(told=announced)
             self._tracker.readmit(agent, row, connected)
             self._custodians.settle(agent)
             if started_us(agent):

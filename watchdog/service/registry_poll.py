@@ -39,8 +39,8 @@ class RegistryPoll:
             self._orders.quarantine(problems)
             for request in requests:
                 agent = self._fleet.get(request.agent_id)
-                if agent is not None and agent.request_id is None:
-                    async with agent.ordering:
+                if agent is not None and agent.ending.request_id is None:
+                    async with agent.ending.ordering:
                         await self._orders.take(request.request_id, agent)
         except RegistryUnavailable:
             return  # told by the next sweep
@@ -78,8 +78,8 @@ class RegistryPoll:
             log = self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
             if agent.agent_id not in self._rowless:
                 log.event("agent.row_lost")
-                self._rowless[agent.agent_id] = agent.beats
-            elif agent.beats > self._rowless[agent.agent_id] and agent.request_id is None:
+                self._rowless[agent.agent_id] = agent.heartbeat.rhythm.beats
+            elif agent.heartbeat.rhythm.beats > self._rowless[agent.agent_id] and agent.ending.request_id is None:
                 await self._registrar.write_row(agent)
-                agent.changed = True  # the next sweep writes down what it has said
+                agent.heartbeat.write_soon()  # the next sweep writes down what it has said
                 log.event("agent.row_restored")

@@ -4,6 +4,7 @@ import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 
+from watchdog.agents import judging
 from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
@@ -116,11 +117,11 @@ class DaemonStatus:
 
     def verdicts(self) -> dict[str, int]:
         """Living agents by verdict."""
-        return Counter(str(agent.verdict or "none") for agent in self._watch.fleet)
+        return Counter(str(agent.judged.verdict or "none") for agent in self._watch.fleet)
 
     def needs_person(self) -> int:
         """Living agents that wait for a person, by their own word or by what their pane shows."""
-        return sum(agent.needs_person for agent in self._watch.fleet)
+        return sum(judging.needs_person(agent) for agent in self._watch.fleet)
 
     def hold_counts(self) -> dict[str, int]:
         """Holds that are on, by what holds."""

@@ -4,7 +4,7 @@ Hosts that share a registry order kills for each other's agents: such an order i
 the daemon of that host finds it here. So does an order of our own whose commit succeeded though we were told it failed.
 """
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.holds import Holds
 from watchdog.agents.registration import Registrar
 from watchdog.config.settings import Settings
@@ -44,8 +44,8 @@ class StoredOrders:
             if (self._settings.observe or started_us(found)) and claim_is_stale(request.claimed_by, host):
                 self._kills.resume_stopped(request, found)
             self.begin(request, found)
-            if found.elsewhere is not None:  # another daemon took it over; an operator's order goes on
-                self._kills.cancel_automatic(found, f"watched by {found.elsewhere}")
+            if found.owner.elsewhere is not None:  # another daemon took it over; an operator's order goes on
+                self._kills.cancel_automatic(found, f"watched by {found.owner.elsewhere}")
         elif request.reason is Reason.ORPHANED and claim_is_stale(request.claimed_by, host):
             await self.let_orphans_go(request)
         elif readable:
@@ -55,13 +55,13 @@ class StoredOrders:
 
     async def lose(self, agent: Agent) -> None:
         """Order the end of one whose boot is gone, unless that is ordered."""
-        if agent.reg.boot_id != self._registrar.boot_id and agent.request_id is None:
+        if agent.reg.boot_id != self._registrar.boot_id and agent.ending.request_id is None:
             await self._kills.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
 
     async def take(self, request_id: str, agent: Agent) -> None:
         """Look anew, now that nobody else can begin an order for this agent."""
         request = await self._registrar.store.read(self._registrar.store.store.request, request_id)
-        if request is None or request.status not in OPEN or agent.request_id is not None:
+        if request is None or request.status not in OPEN or agent.ending.request_id is not None:
             return
         held = self._holds.reason_for(agent.agent_id, self._registrar.clock.now().wall)
         if held is not None and request.step is None:
@@ -79,7 +79,7 @@ class StoredOrders:
         lost = agent.reg.boot_id != self._registrar.boot_id
         if self._settings.observe and not lost and request.reason not in DEAD:
             return
-        seen = Presence.NO_PID if agent.identity is None else presence(agent.identity, agent.pidfd)
+        seen = Presence.NO_PID if agent.identity is None else presence(agent.identity, agent.tree.pidfd)
         if request.step == KillStep.CLEANUP and seen is Presence.ALIVE:
             self.quarantine([Problem(agent.agent_id, "step: 'cleanup', but its main process lives")])
         elif claim_is_stale(request.claimed_by, self._registrar.host) and not started_us(agent):

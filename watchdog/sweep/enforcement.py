@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.tracker import AgentTracker
 from watchdog.config.settings import Settings
 from watchdog.core.agent import State
@@ -64,10 +64,10 @@ class Enforcement:
                 return await self._take_step(agent, decision.rung, decision.text)
             case Action.HOLD:
                 self._held(agent, decision.veto or Veto.OPERATOR, decision.text)
-            case Action.NOTIFY if agent.state is State.WAITING:
+            case Action.NOTIFY if agent.heartbeat.said.state is State.WAITING:
                 self._announcer.needs_human(agent, decision.text)
             case Action.NOTIFY:
-                self._announcer.once(agent, f"notify {agent.verdict}", "agent.told", decision.text)
+                self._announcer.once(agent, f"notify {agent.judged.verdict}", "agent.told", decision.text)
             case Action.KEEP | Action.CLIMB:
                 pass
         return True
@@ -95,9 +95,9 @@ class Enforcement:
             return True
         try:
             options = asked_first(decision, agent.policy)
-            if agent.elsewhere is not None:
+            if agent.owner.elsewhere is not None:
                 options = replace(options, cleanup=False)  # its daemon does that
-            await self._kills.request(agent, reason, options, "daemon", decision.text, agent.renewed_judged)
+            await self._kills.request(agent, reason, options, "daemon", decision.text, agent.judged.renewed_judged)
         except RegistryUnavailable as error:
             self._held(agent, Veto.REGISTRY, str(error))
             return False

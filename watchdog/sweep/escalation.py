@@ -7,7 +7,7 @@ beat it begins anew. `stop` and `kill` are orders (`kill.worker`).
 import asyncio
 import json
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.ownership import owner_of
 from watchdog.core.agent import State, Verdict
@@ -32,22 +32,26 @@ class Escalation:
 
     async def take_step(self, agent: Agent, step: Step, why: str) -> None:
         """Take that step. Raises RegistryUnavailable; then nothing was done."""
-        judged = agent.renewed_judged
+        judged = agent.judged.renewed_judged
         await self._store.write(self._store.store.set_rung, agent.agent_id, step)
-        agent.climbed(step)
+        agent.ladder.climb(step, agent.heartbeat)
         if step is Step.WARN:
             self._recorder.tell("agent.told", agent, why)
-        elif agent.renewed == judged:  # else it has spoken meanwhile
+        elif agent.heartbeat.rhythm.renewed == judged:  # else it has spoken meanwhile
             nudge = asyncio.create_task(self._nudge(agent, why), name=f"nudge {agent.agent_id}")
             self._nudges.add(nudge)
             nudge.add_done_callback(self._nudges.discard)
 
     def look(self, agent: Agent, judgement: Judgement) -> None:
         """It may have obeyed: it spoke since, and is well. Well alone is who we could not hear for a while."""
-        if agent.rung is not None and judgement.verdict in WELL and agent.renewed != agent.rung_renewed:
-            self._recorder.tell("agent.obeyed", agent, f"after {agent.rung}: {judgement.line}")
-            agent.climbed(None)
-            agent.changed = True
+        if (
+            agent.ladder.rung is not None
+            and judgement.verdict in WELL
+            and agent.heartbeat.rhythm.renewed != agent.ladder.renewed
+        ):
+            self._recorder.tell("agent.obeyed", agent, f"after {agent.ladder.rung}: {judgement.line}")
+            agent.ladder.climb(None, agent.heartbeat)
+            agent.heartbeat.write_soon()
 
     async def close(self) -> None:
         """Give up what is being typed or run."""
@@ -81,7 +85,7 @@ class Escalation:
             return "could not be nudged: it has no process yet"
         if not agent.started:
             return "could not be nudged: it has not started, as far as is known"
-        if agent.state is State.WAITING:
+        if agent.heartbeat.said.state is State.WAITING:
             return "could not be nudged: it waits for a person's answer, and would take the line for it"
         keys = (policy.nudge_text, "Enter")
         return await self._helpers.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)

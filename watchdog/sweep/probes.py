@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent
 from watchdog.agents.sites import Sites
 from watchdog.agents.tracker import AgentTracker
 from watchdog.agents.watched_time import WatchedTime
@@ -52,7 +52,7 @@ class Probes:
     def look(self) -> list[Agent]:
         """Ask everything that can be asked without waiting; the agents whose silence may be work."""
         for agent in self.tracker.fleet:
-            if agent.age < DROPS_UID or agent.untouchable is not None:
+            if agent.heartbeat.ages.age < DROPS_UID or agent.owner.untouchable is not None:
                 self.tracker.follow_owner(agent)
         self._beat_files.look()
         doubtful = self._growth.look()
@@ -65,7 +65,7 @@ class Probes:
     async def record(self) -> None:
         """Commit the drops from root that were seen, and the sites; tell once of each that may not be touched."""
         for agent in self.tracker.fleet:
-            if agent.dropping is not None:
+            if agent.owner.dropping is not None:
                 await self.tracker.follow(agent, self._store)
             self._announcer.untouchable(agent)
         await self._sites.record()

@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
-from watchdog.agents import oom
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents import judging, oom
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
@@ -47,8 +48,8 @@ class ProcessWatch:
         """Services that many sessions share: how many agents each works for, and how many of those are silent."""
         told = []
         for one in self._scanner.services:
-            mine = [agent for agent in self._fleet if one.pid in agent.served_by]
-            silent = [agent for agent in mine if agent.verdict in (Verdict.LATE, Verdict.STALLED)]
+            mine = [agent for agent in self._fleet if one.pid in agent.reg.served_by]
+            silent = [agent for agent in mine if agent.judged.verdict in (Verdict.LATE, Verdict.STALLED)]
             told.append({**one._asdict(), "agents": len(mine), "silent": len(silent)})
         return told
 
@@ -62,8 +63,8 @@ class ProcessWatch:
 
     def show(self, shown: Agent) -> None:
         """Note in a copy of an agent how long ago its tree was looked at."""
-        if shown.members and self._scanned > float("-inf"):
-            shown.scan_age = timedelta(seconds=self._clock.mono() - self._scanned)
+        if shown.tree.members and self._scanned > float("-inf"):
+            shown.judged.scanned_before(timedelta(seconds=self._clock.mono() - self._scanned))
 
     def presence(self, agent: Agent) -> Presence:
         """What the kernel says of the main process: its pidfd, which has not become readable, else a look at /proc.
@@ -71,13 +72,13 @@ class ProcessWatch:
         The end of a further process of it (the harness beside its wrapper) is its end; where we only observe the main
         process goes on, and so does the agent.
         """
-        agent.hangs = None
+        agent.judged.hung(None)
         if agent.identity is None:
             return self._of_service(agent)
-        if agent.pidfd is None or agent.ended:
-            return presence(agent.identity, agent.pidfd)
+        if agent.tree.pidfd is None or agent.exit.ended:
+            return presence(agent.identity, agent.tree.pidfd)
         if (hung := self._scanner.hung.get(agent.identity.pid)) is not None:
-            agent.hangs = f"/proc/{hung.pid}/{hung.file}"
+            agent.judged.hung(f"/proc/{hung.pid}/{hung.file}")
             return Presence.UNKNOWN  # unless its pidfd says that it has ended, which `ends` has noted
         also = [
             one for entry in agent.reg.entries if entry.kind != SESSION for one in entry.also
@@ -98,9 +99,9 @@ class ProcessWatch:
         What leaves a tree between two scans, and carries no mark, is not known again: the first look must not be late.
         """
         living = [agent for agent, presence in seen if presence is Presence.ALIVE]
-        soon = any(agent.cpu_used is None for agent in living)
-        soon = soon or any(agent.perhaps_started(presence) for agent, presence in seen)
-        soon = soon or any(agent.needs_scan(self._settings.interval) for agent in doubtful)
+        soon = any(agent.tree.cpu_used is None for agent in living)
+        soon = soon or any(judging.perhaps_started(agent, presence) for agent, presence in seen)
+        soon = soon or any(judging.needs_scan(agent, self._settings.interval) for agent in doubtful)
         # What a tree used is measured over an interval: in the blink between two looks that an exit or a deadline
         # called for, no clock tick (10 ms) falls, and a busy agent looks idle.
         interval = self._settings.interval.total_seconds()

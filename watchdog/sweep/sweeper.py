@@ -8,7 +8,10 @@ import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
+from watchdog.agents.heartbeat import witness
 from watchdog.agents.persistence import AgentPersistence
 from watchdog.clock import Clock, Instant
 from watchdog.core.agent import Status, Verdict
@@ -68,7 +71,7 @@ class Sweeper:
             open_, settled = [], []
             for agent in self._fleet:
                 presence = self._probes.processes.presence(agent)
-                if agent.settled and presence is Presence.ALIVE and agent.cpu_used is not None:
+                if judging.settled(agent) and presence is Presence.ALIVE and agent.tree.cpu_used is not None:
                     settled.append(agent)
                 else:
                     open_.append((agent, presence))
@@ -98,10 +101,12 @@ class Sweeper:
         now, shown = self._clock.mono(), agent.copy()
         since = self._watched.catch_up(shown)
         self._probes.processes.show(shown)
-        if shown.verdict is None or shown.status in (Status.ENDING, Status.UNKILLABLE):
+        if shown.judged.verdict is None or shown.status in (Status.ENDING, Status.UNKILLABLE):
             return shown
-        shown.looked = None if shown.looked is None else now  # this is no further look
-        shown.shown(judge(shown.observe(shown.presence, now, self._interval), shown.policy), since)
+        shown.heartbeat.silence.doubts.looked_at(now)
+        judging.show(
+            shown, judge(judging.observe(shown, shown.judged.presence, now, self._interval), shown.policy), since
+        )
         return shown
 
     async def close(self) -> None:
@@ -135,10 +140,10 @@ class Sweeper:
         if agent.status in (Status.ENDING, Status.UNKILLABLE) or self._fleet.get(agent.agent_id) is not agent:
             return None
         try:
-            agent.presence = presence
-            judgement = judge(agent.observe(presence, now.mono, self._interval), agent.policy)
+            agent.judged.saw(presence)
+            judgement = judge(judging.observe(agent, presence, now.mono, self._interval), agent.policy)
             self._enforcement.judged(agent, judgement)
-            agent.judged(judgement, now.mono, self._interval)
+            judging.remember(agent, judgement, now.mono, self._interval)
         except Exception as error:  # noqa: BLE001 - one agent's bad data must not stop the sweep of the others
             self._stats.failed_at(agent, error)
             return None
@@ -148,16 +153,20 @@ class Sweeper:
             judgement=judgement,
             policy=agent.policy,
             owner=user,
-            promised=agent.promised and not agent.channel_lost and agent.elsewhere is None,
-            witness=None if agent.elsewhere is not None else agent.witness(user),
-            silence=agent.counted,
-            state=agent.state,
-            state_age=agent.state_age,
-            doomed_for=timedelta(seconds=0 if agent.doomed_since is None else now.mono - agent.doomed_since),
-            requested=agent.request_id is not None,
+            promised=agent.heartbeat.said.promised
+            and not agent.heartbeat.silence.hindrance.channel_lost
+            and agent.owner.elsewhere is None,
+            witness=None if agent.owner.elsewhere is not None else witness(agent.heartbeat, user),
+            silence=agent.heartbeat.silence.counted,
+            state=agent.heartbeat.said.state,
+            state_age=agent.heartbeat.ages.state_age,
+            doomed_for=timedelta(
+                seconds=0 if agent.judged.doomed_since is None else now.mono - agent.judged.doomed_since
+            ),
+            requested=agent.ending.request_id is not None,
             held=self._safeguards.holds.reason_for(agent.agent_id, now.wall),
-            rung=agent.rung,
-            rung_age=agent.age - agent.rung_at,
+            rung=agent.ladder.rung,
+            rung_age=agent.heartbeat.ages.age - agent.ladder.at,
         )
 
     # -- decide ----------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_an_agent_without_a_pid_is_starting_and_gets_its_environment(office: Off
     row, task = store.agent(agent_id), store.task("T-1")
     assert row is not None and row.status is Status.STARTING and row.registration.owner_uid == ME
     assert task is not None and task.assigned_agent == agent_id
-    assert office.agent("alpha").promised
+    assert office.agent("alpha").heartbeat.said.promised
     status, answer = office.ask("PATCH", f"/v1/agents/{agent_id}", {"pid": office.process()})
     assert (status, answer["status"]) == (200, "running")
     row = store.agent(agent_id)
@@ -196,7 +196,7 @@ def test_a_limit_shorter_than_two_beats_is_refused_or_raised(office: Office) -> 
     status, answer = office.ask("POST", "/v1/agents", {"name": "alpha", "interval_seconds": 14400})
     assert status == 201
     assert "raised to 8h" in answer["notes"][0]
-    assert office.agent("alpha").after == timedelta(hours=8)
+    assert office.agent("alpha").heartbeat.silence.after == timedelta(hours=8)
     told = [event for event in office.log.events if event["event"] == "agent.registered"]
     assert "raised to 8h" in str(told[0]["note"])
 
@@ -244,9 +244,9 @@ def test_run_tells_how_its_agent_ended(office: Office) -> None:
     agent_id = office.register("alpha")
     before = office.looked
     assert office.ask("PATCH", f"/v1/agents/{agent_id}", {"exit_code": 3})[0] == 200
-    assert (office.agent("alpha").exit_code, office.looked) == (3, before + 1)
+    assert (office.agent("alpha").exit.code, office.looked) == (3, before + 1)
     assert office.ask("PATCH", f"/v1/agents/{agent_id}", {"exit_signal": 9})[0] == 200
-    assert office.agent("alpha").exit_signal == 9
+    assert office.agent("alpha").exit.signal == 9
     for body in ({}, {"exit_code": 1, "exit_signal": 9}, {"exit_code": 256}, {"exit_code": True}):
         assert office.ask("PATCH", f"/v1/agents/{agent_id}", body)[0] == 400, body
 
@@ -293,7 +293,11 @@ def test_a_beat_renews_silence_and_the_same_again_is_a_new_one(office: Office) -
     for count in (1, 2):
         assert office.ask("POST", f"/v1/agents/{agent_id}/beat", said) == (204, {})
         agent = office.agent("alpha")
-        assert (agent.beats, agent.silence, agent.note) == (count, timedelta(), "builds")
+        assert (agent.heartbeat.rhythm.beats, agent.heartbeat.silence.lasted, agent.heartbeat.said.note) == (
+            count,
+            timedelta(),
+            "builds",
+        )
     status, answer = office.ask("POST", f"/agents/{agent_id}/beat", {"state": "dancing"})
     assert (status, answer["message"][:6]) == (400, "state:")
 
@@ -305,22 +309,25 @@ def test_an_old_beat_shortens_silence_but_never_lengthens_it(office: Office) -> 
     for age, silence, left in ((30, 100, 30), (30, 10, 10), (500, 100, 100)):
         office.age("alpha", silence)
         assert office.ask("POST", path, {"age_seconds": age})[0] == 204
-        assert office.agent("alpha").silence == timedelta(seconds=left), age
-    assert office.agent("alpha").beats == 3
+        assert office.agent("alpha").heartbeat.silence.lasted == timedelta(seconds=left), age
+    assert office.agent("alpha").heartbeat.rhythm.beats == 3
     office.age("alpha", 300, late_looks=2, touched=None)
     office.ask("POST", path, {"age_seconds": 500})
-    assert (office.agent("alpha").silence, office.agent("alpha").late_looks) == (timedelta(seconds=300), 2)
+    assert (
+        office.agent("alpha").heartbeat.silence.lasted,
+        office.agent("alpha").heartbeat.silence.doubts.late_looks,
+    ) == (timedelta(seconds=300), 2)
     agent, mono = office.agent("alpha"), time.monotonic()
     agent.watch(mono - 5, mono, 20)
-    assert agent.silence == timedelta(seconds=305), "and its silence goes on from where it was"
+    assert agent.heartbeat.silence.lasted == timedelta(seconds=305), "and its silence goes on from where it was"
     office.age("alpha", 10, touched=None)  # at a look 40 s ago
     office.ask("POST", path, {"age_seconds": 30})
     mono = time.monotonic()
     agent.watch(mono - 40, mono, 60)
-    assert 30 <= agent.silence.total_seconds() < 35, "from when it was said, and not from that look on"
+    assert 30 <= agent.heartbeat.silence.lasted.total_seconds() < 35, "from when it was said, and not from that look on"
     office.ask("POST", path, {"age_seconds": 30, "silent_for_seconds": 100})
-    assert office.agent("alpha").lease_left == timedelta(seconds=70)
-    assert office.agent("alpha").silence == timedelta()
+    assert office.agent("alpha").heartbeat.ages.lease_left == timedelta(seconds=70)
+    assert office.agent("alpha").heartbeat.silence.lasted == timedelta()
 
 
 def test_a_beat_for_one_that_is_ended_or_has_ended_is_a_conflict(office: Office) -> None:

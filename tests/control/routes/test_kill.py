@@ -198,7 +198,7 @@ def test_a_hold_that_comes_too_late_says_so_and_is_not_kept(office: Office) -> N
     assert agent is not None
     store = office.context.store.store
     store.open_request("r1", late, Reason.STALLED, by="daemon", now=office.context.now(), options={})
-    agent.request_id, agent.status = "r1", Status.ENDING
+    agent.ending.request_id, agent.status = "r1", Status.ENDING
 
     status, answer = office.ask("POST", "/v1/hold", {"targets": ["late"]})
     assert (status, answer["error"]) == (409, "conflict")

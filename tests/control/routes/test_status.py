@@ -144,8 +144,9 @@ def test_the_words_of_the_daemon_s_errors_are_for_admins_alone(office: Office) -
     office.register("alpha-secret")
     trouble = {"event": "notify.failed", "what": "the pager failed for alpha-secret", "todo": "the line has its words"}
     office.context.status.facts = lambda: {"troubles": [trouble]}  # type: ignore[method-assign]
-    office.on_loop(lambda: setattr(next(iter(office.context.fleet)), "status", Status.UNKILLABLE))
-    office.on_loop(lambda: setattr(next(iter(office.context.fleet)), "lives_on", "frozen: secret[7]"))
+    agent = next(iter(office.context.fleet))
+    office.on_loop(lambda: agent.become(Status.UNKILLABLE))
+    office.on_loop(lambda: agent.ending.survived("frozen: secret[7]"))
 
     _, mine = office.ask("GET", "/v1/status")
     _, theirs = office.ask_as(ALICE, "GET", "/v1/status")

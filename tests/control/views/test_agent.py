@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from tests.agents.state_of import put
 from tests.registry.samples import FULL, NOW
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.holds import Holds
 from watchdog.control.views import agent as views
 from watchdog.core.agent import Policy, Status, Verdict
@@ -21,10 +22,15 @@ ENDED = AgentRow(FULL, Status.COMPLETED, 1, NOW, completed_at=NOW, note="page 3"
 
 def living() -> Agent:
     """One that says a lot of itself."""
-    agent = Agent(FULL, Policy(), Status.RUNNING, promised=True, beats=3, silence=timedelta(seconds=1.26))
-    agent.verdict, agent.note, agent.tool = Verdict.HEALTHY, f"with {SECRET}", f"curl {SECRET}"
+    agent = Agent(FULL, Policy(), Status.RUNNING)
+    put(agent, promised=True, beats=3, silence=timedelta(seconds=1.26))
+    agent.judged.verdict, agent.heartbeat.said.note, agent.heartbeat.said.tool = (
+        Verdict.HEALTHY,
+        f"with {SECRET}",
+        f"curl {SECRET}",
+    )
     assert FULL.identity is not None
-    agent.members = (TreeMember(FULL.identity, 1, 1000, "agent.sh", "S", "main", 1.234, 4096),)
+    agent.tree.members = (TreeMember(FULL.identity, 1, 1000, "agent.sh", "S", "main", 1.234, 4096),)
     return agent
 
 
@@ -67,7 +73,7 @@ def test_everything_of_a_living_agent_can_be_sent() -> None:
         "cpu_seconds": 1.23,
         "rss_bytes": 4096,
     }
-    agent.beats, agent.verdict = 0, None
+    agent.heartbeat.rhythm.beats, agent.judged.verdict = 0, None
     shown = views.full(agent, Holds(), NOW)
     assert (shown["seconds_since_heartbeat"], shown["line"], shown["verdict"]) == (None, None, None)
 
@@ -85,7 +91,7 @@ def test_of_one_that_has_ended_nothing_will_change() -> None:
 def test_why_something_cannot_be_killed_is_its_owners_to_know() -> None:
     """That it lives on everybody may know."""
     agent = living()
-    agent.lives_on = "pid 7 in D"
+    agent.ending.lives_on = "pid 7 in D"
     assert views.unkillable(agent, OWNER)["why"] == "pid 7 in D"
     assert views.unkillable(agent, OTHER) == {"agent_id": FULL.agent_id, "name": "alpha", "why": None}
 

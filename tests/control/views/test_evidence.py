@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from tests.agents.state_of import put
 from tests.registry.samples import FULL
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.control.views.evidence import Json, signals
 from watchdog.core.agent import Policy, Registration, State, Status, Verdict
 from watchdog.core.observed_activity import ActivityKind, Sight
@@ -15,7 +16,9 @@ PLAIN = Registration("a" * 32, "a", 1000, "h", "b")
 
 
 def agent(reg: Registration = PLAIN, **more: object) -> Agent:
-    return Agent(reg, Policy(), Status.RUNNING, **more)  # type: ignore[arg-type]
+    made = Agent(reg, Policy(), Status.RUNNING)
+    put(made, **more)
+    return made
 
 
 def of(one: Agent, name: str) -> Json:
@@ -47,14 +50,14 @@ def test_who_promised_nothing_is_told_that_silence_kills_nobody() -> None:
 def test_a_heartbeat_is_told_with_all_that_excuses_its_silence() -> None:
     """What was not counted, and what could not be heard."""
     one = agent(promised=True, beats=2, silence=timedelta(seconds=61), forgiven=timedelta(seconds=5))
-    one.channel_lost, one.late_looks = True, 1
+    put(one, channel_lost=True, late_looks=1)
     beat = of(one, "heartbeat")
     assert (beat["says"], beat["age_seconds"]) == ("2 received, the last", 61.0)
     more = str(beat["more"])
     assert "5s of that not counted" in more
     assert "could not reach the daemon" in more
     assert "1 look in a row found it too silent" in more
-    one.verdict = Verdict.GONE
+    one.judged.verdict = Verdict.GONE
     assert "could not reach the daemon" not in str(of(one, "heartbeat")["more"])
     assert of(agent(age=timedelta(seconds=90)), "heartbeat")["missing"] == "none yet in 1m30s of watched time"
 
@@ -87,8 +90,7 @@ def test_what_was_not_seen_is_told_with_the_reason(
 ) -> None:
     """It is no evidence."""
     one = agent(reg)
-    for key, value in change.items():
-        setattr(one, key, value)
+    put(one, **change)
     assert of(one, str(kind))["missing"] == words
     if reg.log is not None or kind is ActivityKind.CPU:
         one.sights.looked(kind, "permission denied")
@@ -100,7 +102,7 @@ def test_a_beat_file_is_told_where_one_was_named() -> None:
     assert not [one for one in signals(agent()) if one["signal"] == "beat file"]
     one = agent(replace(PLAIN, beat_file="/b"))
     assert of(one, "beat file")["says"] == "is read"
-    one.unread = timedelta(seconds=30)
+    put(one, unread=timedelta(seconds=30))
     assert of(one, "beat file")["missing"] == "could not be read for 30s"
 
 

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from tests.faults.crash.own import admit
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Beat
 from watchdog.service.wiring import Parts
 
@@ -107,8 +107,8 @@ async def interleave(daemon: Parts, at: int, *, word: bool) -> Marks:
             marks = Marks(daemon, agent)
             with marks.watching(at, marks.by_word if word else marks.by_datagram):
                 await daemon.sweeper.sweep()
-                if agent.request_id is not None:
-                    assert await daemon.kills.finished(agent.request_id, 60) is not None
+                if agent.ending.request_id is not None:
+                    assert await daemon.kills.finished(agent.ending.request_id, 60) is not None
             killed = process.poll() is not None
             if not killed:
                 daemon.tracker.forget(agent)

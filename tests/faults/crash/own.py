@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.clock import Clock
 from watchdog.config import settings as config
 from watchdog.core.agent import Beat, Registration, Status
@@ -97,8 +97,11 @@ async def admit(daemon: Parts, pid: int, parent: str | None = None, agent_id: st
     )
     path = daemon.tracker.sockets.open(agent_id, reg.owner_uid)
     await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", path)
-    agent = Agent(reg, daemon.reload.settings.policy_for(reg), Status.RUNNING, path, promised=True, first_look=False)
+    agent = Agent(reg, daemon.reload.settings.policy_for(reg), Status.RUNNING, path)
+    agent.heartbeat.said.promise(True)
+    agent.judged.first_look = False
     daemon.tracker.admit(agent)
     agent.beat(Beat(), daemon.clock.mono(), now)
-    agent.touched, agent.silence, agent.late_looks = None, timedelta(hours=1), 9
+    silence = agent.heartbeat.silence
+    silence.touched, silence.lasted, silence.doubts.late_looks = None, timedelta(hours=1), 9
     return agent

@@ -98,7 +98,7 @@ async def first(directory: Path, url: str, plan: Path, agent_process: subprocess
     async with own_daemon(directory, url=url, hooks=HOOK) as daemon:
         agent = await admit(daemon, agent_process.pid)
         await daemon.sweeper.sweep()
-        while agent.request_id is not None and daemon.fleet.get(agent.agent_id) is not None:
+        while agent.ending.request_id is not None and daemon.fleet.get(agent.agent_id) is not None:
             await asyncio.sleep(0.005)
 
 

@@ -28,7 +28,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.faults.crash.own import admit, own_daemon
-from watchdog.agents.fleet import Agent
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.registry.store import Store
@@ -167,8 +168,8 @@ class Families(RuleBasedStateMachine):
         agent_id = process.agent_id
         assert agent_id is not None
         self.agents[agent_id] = self.wait(admit(self.daemon, process.pid, parent, agent_id))
-        self.agents[agent_id].silence = timedelta()
-        self.agents[agent_id].late_looks = 0
+        self.agents[agent_id].heartbeat.silence.lasted = timedelta()
+        self.agents[agent_id].heartbeat.silence.doubts.late_looks = 0
 
     @property
     def living(self) -> list[Process]:
@@ -282,8 +283,12 @@ class Families(RuleBasedStateMachine):
     def falls_silent(self, data: st.DataObject) -> None:
         agent = self.agents[data.draw(st.sampled_from(list(self.agents)), "agent")]
         self.daemon.tracker.sockets.drain(agent.agent_id)  # what it said before
-        agent.touched, agent.silence, agent.late_looks = None, timedelta(hours=9), 9
-        agent.settled_until = timedelta()  # it was never healthy since
+        agent.heartbeat.silence.touched, agent.heartbeat.silence.lasted, agent.heartbeat.silence.doubts.late_looks = (
+            None,
+            timedelta(hours=9),
+            9,
+        )
+        agent.heartbeat.silence.doubts.settled_until = timedelta()  # it was never healthy since
         self.silent.add(agent.agent_id)
 
     @precondition(lambda self: self.tree(self.agents))
@@ -317,9 +322,9 @@ class Families(RuleBasedStateMachine):
         }
         agents = [self.agents[agent_id] for agent_id in expected]
         self.wait(self.daemon.sweeper.sweep())
-        passed_over = [f"{agent.agent_id}: {agent.why}" for agent in agents if agent.request_id is None]
+        passed_over = [f"{agent.agent_id}: {judging.why(agent)}" for agent in agents if agent.ending.request_id is None]
         assert not passed_over, passed_over
-        self.all_end(agents, [str(agent.request_id) for agent in agents], expected)
+        self.all_end(agents, [str(agent.ending.request_id) for agent in agents], expected)
 
     @precondition(lambda self: self.agents)
     @rule(data=st.data(), force=st.booleans(), twice=st.booleans())

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from watchdog.agents.fleet import ZERO, Agent
+from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.process_claim import ProcessClaim, has_ended, identify_pid, refuse_twice
 from watchdog.agents.registration import one_spelling
 from watchdog.agents.selectors import is_number
@@ -119,13 +119,13 @@ async def change(request: web.Request) -> web.Response:
         if agent.reg.source != "run":
             raise BadRequest("channel_lost: only `run` owns its agent's socket, and can report that")
         if body.channel_lost:
-            agent.lose_channel()
+            agent.heartbeat.silence.lose_channel()
         else:
-            agent.find_channel()
+            agent.heartbeat.silence.find_channel()
         await _pass_on(context, agent, {"channel_lost": body.channel_lost})
         return web.json_response(_answer(context, agent))
     if body.pid is None:
-        agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal
+        agent.exit.learn(body.exit_code, body.exit_signal)
         await _pass_on(context, agent, body.model_dump(exclude_none=True))
         if agent.identity is None and agent.reg.source == "run":
             await _gone(context, peer, agent, "its `run` reports that it has ended; its pid was never known")
@@ -136,7 +136,7 @@ async def change(request: web.Request) -> web.Response:
         refuse_twice(taken, peer, context.fleet, agent.agent_id)  # a hook or a source may have told of it since
         await context.registrar.identify(agent, taken, peer)
     if agent.reg.source == "run":
-        agent.find_channel()  # its `run` speaks to us
+        agent.heartbeat.silence.find_channel()  # its `run` speaks to us
         await _pass_on(context, agent, {"pid": body.pid})
     if agent.reg.source == "run" and taken.name == WRAPPER:  # still held back, before it executes its command
         await context.placement.place(agent)
@@ -151,10 +151,10 @@ async def _gone(context: ControlContext, peer: Peer, agent: Agent, why: str) -> 
 
 async def _pass_on(context: ControlContext, agent: Agent, change: Json) -> None:
     """What `run` tells of an agent that is another daemon's, to that one; it asks again if that is lost."""
-    if agent.elsewhere is not None:
+    if agent.owner.elsewhere is not None:
         with suppress(WatchdogError):
             await context.discovery.forwarder.pass_on(
-                agent.elsewhere, "PATCH", f"/v1/agents/{agent.elsewhere.agent_id}", change
+                agent.owner.elsewhere, "PATCH", f"/v1/agents/{agent.owner.elsewhere.agent_id}", change
             )
 
 
@@ -179,7 +179,7 @@ async def beat(request: web.Request) -> web.Response:
         if holder is None or peer.uid not in (ROOT, os.geteuid()):
             raise
         return await _beat_elsewhere(context, holder, target, decoded(raw))
-    if agent.status not in _SPOKEN and agent.asked is None:
+    if agent.status not in _SPOKEN and agent.ending.asked is None:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being killed; heartbeats no longer change that")
     body = decoded(raw)
     if isinstance(body, dict) and isinstance(body.get("unheard"), str):
@@ -196,39 +196,28 @@ async def heard(
     """Take a word of that agent, which is so old, and answer it. `body`: as it was sent, for another daemon that
     watches the agent; `own`: who said it reads the answer.
     """
-    now, silence, looks, touched = context.clock.now(), agent.silence, agent.late_looks, agent.touched
-    former = agent.reg
-    if agent.beats == 0:
+    now, former = context.clock.now(), agent.reg
+    if agent.heartbeat.rhythm.beats == 0:
         context.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
-    said = agent.beat(said, now.mono, now.wall - age, now.mono - age.total_seconds())
-    if age > ZERO:
-        aged = max(ZERO, age - max(agent.lease_left, agent.tool_left))
-        agent.silence = min(silence, aged)
-        if aged >= silence:  # said since the last reckoning: from then on, and no sooner than it was silent already
-            said_at = now.mono - (aged - silence).total_seconds()
-            agent.touched = said_at if touched is None else max(touched, said_at)
-        if agent.silence >= agent.after:
-            agent.late_looks = looks  # as silent as before: what was confirmed stays so
-        if said.silent_for is not None:
-            agent.lease_left = max(ZERO, agent.lease_left - age)
-        if said.tool_limit is not None:
-            agent.tool_left = max(ZERO, agent.tool_left - age)
+    agent.beat(said, now.mono, now.wall, age)
     await context.learnt(agent, former)
-    if own and not agent.hears:
-        agent.hears = agent.changed = True
-    if agent.elsewhere is not None:
-        return await _beat_elsewhere(context, agent.elsewhere, agent.elsewhere.agent_id, body)
-    if agent.asked is None:
+    if own:
+        agent.heartbeat.reads_answers()
+    if agent.owner.elsewhere is not None:
+        return await _beat_elsewhere(context, agent.owner.elsewhere, agent.owner.elsewhere.agent_id, body)
+    if agent.ending.asked is None:
         return web.Response(status=204)
-    agent.asked.heard = agent.asked.heard or own
-    left = max(0.0, agent.asked.until - now.mono)
-    return web.json_response({"stop": {"reason": agent.asked.reason, "deadline_seconds": round(left, 1)}})
+    if own:
+        agent.ending.heard()
+    asked = agent.ending.asked
+    left = max(0.0, asked.until - now.mono)
+    return web.json_response({"stop": {"reason": asked.reason, "deadline_seconds": round(left, 1)}})
 
 
 async def _unheard(context: ControlContext, agent: Agent, by: str, why: str) -> None:
     """A vendor hook spoke in it that is not of it, as far as is known: no beat. Told once, for its `why`."""
     why = printable(why)
-    if agent.first_refusal(f"unheard {why}", "unheard "):
+    if agent.told.first_refusal(f"unheard {why}", "unheard "):
         context.event("beat.rejected", agent_id=agent.agent_id, name=agent.reg.name, why=why)
         with suppress(RegistryUnavailable):
             add, owner = context.store.store.add_event, agent.reg.owner_uid
@@ -253,7 +242,7 @@ async def _known(context: ControlContext, peer: Peer, body: RegistrationRequest)
         if agent.identity is None:
             await context.registrar.identify(agent, taken, peer)
         if agent.reg.source == "run":
-            agent.find_channel()  # its `run` has come (back) to us
+            agent.heartbeat.silence.find_channel()  # its `run` has come (back) to us
         same = agent.identity is not None and agent.identity.same_process(taken.identity)
     if not same:
         raise Conflict(f"agent_id: {body.agent_id} already exists, with another owner, name or process; choose another")

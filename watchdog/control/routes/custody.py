@@ -19,6 +19,6 @@ async def held(request: web.Request) -> web.Response:
             "name": agent.reg.name,
         }
         for agent in context.fleet
-        if agent.identity is not None and agent.elsewhere is None and peer.may(agent.reg.owner_uid)
+        if agent.identity is not None and agent.owner.elsewhere is None and peer.may(agent.reg.owner_uid)
     ]
     return web.json_response({"host": context.host, "boot_id": context.boot_id, "held": agents})

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from watchdog.agents import selectors
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.patience import Patience, goes_on, what_goes_on
@@ -151,7 +151,7 @@ async def _remove(context: ControlContext, peer: Peer, agent: Agent, body: Remov
     try:
         await recheck_owner(context, peer, agent)
         if agent.identity is not None:
-            seen = presence(agent.identity, agent.pidfd, host=context.host)
+            seen = presence(agent.identity, agent.tree.pidfd, host=context.host)
             if seen is not Presence.ABSENT:
                 state = "is alive" if seen is Presence.ALIVE else "may be alive (the look failed)"
                 raise Conflict(f"{agent.reg.name} {state}; kill it first: agent-watchdog kill {agent.reg.name}")
@@ -201,7 +201,7 @@ async def _not_living(
 
 async def _too_late(context: ControlContext, agent: Agent) -> Json:
     """The refusal where the agent is being ended already: after the first signal nothing is taken back."""
-    store, request_id = context.store, agent.request_id
+    store, request_id = context.store, agent.ending.request_id
     order = await store.read(store.store.request, request_id) if request_id is not None else None
     since = f" since {stamp(order.claimed_at or order.created_at)}, by {order.by}: {order.reason}" if order else ""
     text = f"{agent.reg.name} is being killed{since}; it is too late for a hold"

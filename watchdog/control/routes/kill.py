@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from watchdog.agents.fleet import ZERO, Agent
+from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.selectors import silent
 from watchdog.control import remote_hosts
 from watchdog.control.caller_tree import agent_containing
@@ -263,7 +263,12 @@ async def _end_one(context: ControlContext, peer: Peer, agent: Agent, order: Kil
 
 def _without_pid(agent: Agent, order: KillCall) -> ProcessNotFound | None:
     """The refusal of a kill whose agent has no known process: nothing could be proved dead."""
-    if order.reason is not Reason.OPERATOR or agent.identity is not None or agent.members or agent.conversations:
+    if (
+        order.reason is not Reason.OPERATOR
+        or agent.identity is not None
+        or agent.tree.members
+        or agent.reg.conversations
+    ):
         return None  # a session that a shared service works for has none while no command of it runs
     name = agent.reg.name
     return ProcessNotFound(f"no pid is known for {name}; use this instead: agent-watchdog stop {name}")

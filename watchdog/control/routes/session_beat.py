@@ -9,7 +9,7 @@ from dataclasses import replace as replaced
 
 from aiohttp import web
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.process_claim import Look, look_at
 from watchdog.control.callers import Talk
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
@@ -118,7 +118,7 @@ def _known(context: ControlContext, peer: Peer, session: str, service: Identity,
 
 
 def _has(agent: Agent, session: str, service: Identity) -> bool:
-    return any(it == session and one.same_process(service) for it, one in agent.served)
+    return any(it == session and one.same_process(service) for it, one in agent.reg.served)
 
 
 async def _was_ended(context: ControlContext, talk: Talk | None) -> bool:
@@ -164,7 +164,7 @@ async def _found(context: ControlContext, peer: Peer, body: Speak, service: Iden
         entry = replaced(entry, also=(*await _still_there(context, agent, body.session, service), service))
         others = [one for one in agent.reg.entries if (one.kind, one.key) != (SESSION, body.session)]
         kept = [one for one in others if one.kind == SESSION][-MOST_OF_ONE + 1 :]
-        agent.listed((*(one for one in others if one.kind != SESSION), *kept, entry))
+        agent.amend(replaced(agent.reg, entries=(*(one for one in others if one.kind != SESSION), *kept, entry)))
         await context.store.write(context.store.store.set_entries, agent.agent_id, agent.reg.entries)
     context.event("session.found", agent_id=agent.agent_id, name=agent.reg.name, session=body.session, why=answer.why)
     return agent, Talk(agent.agent_id, answer.perhaps)
@@ -172,7 +172,7 @@ async def _found(context: ControlContext, peer: Peer, body: Speak, service: Iden
 
 async def _still_there(context: ControlContext, agent: Agent, session: str, but: Identity) -> list[Identity]:
     """Other services that the agent has the same session in, and that live: two may work for one, and take turns."""
-    known = [one for it, one in agent.served if it == session and not one.same_process(but)]
+    known = [one for it, one in agent.reg.served if it == session and not one.same_process(but)]
     seen = await look_at([one.pid for one in known], context.host) if known else {}
     return [one for one in known if not _gone(one, seen[one.pid])][:MOST_SERVICES]
 
@@ -232,7 +232,7 @@ def _lives(context: ControlContext, agent: Agent, session: Agent) -> None:
     for gone in [one for one in agent.perhaps if context.fleet.get(one) is None]:
         del agent.perhaps[gone]
     beat = Beat(promises=False)
-    if not agent.conversations:
+    if not agent.reg.conversations:
         note = f"which session is its own is not known ({', '.join(sorted(agent.perhaps.values()))}?)"
         beat = replaced(beat, state=State.IDLE, note=note)
     agent.beat(beat, now.mono, now.wall)

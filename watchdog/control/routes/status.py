@@ -8,7 +8,7 @@ from datetime import timedelta
 from aiohttp import web
 
 from watchdog.agents import selectors
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, context_of, peer_at
 from watchdog.control.resolve import recheck_owner, resolve_ended, unwatched_of
@@ -143,7 +143,7 @@ async def status(request: web.Request) -> web.Response:
             "agents": len(context.fleet),
             "verdicts": _tally(context, "verdict"),
             "statuses": _tally(context, "status"),
-            "open_kills": sum(agent.request_id is not None for agent in context.fleet),
+            "open_kills": sum(agent.ending.request_id is not None for agent in context.fleet),
             "holds": [
                 views.hold(row, peer, living.get(row.agent_id) if row.agent_id else None)
                 for row in context.holds.current(now)
@@ -153,7 +153,7 @@ async def status(request: web.Request) -> web.Response:
                 views.unkillable(agent, peer) for agent in context.fleet if agent.status is Status.UNKILLABLE
             ],
             "elsewhere": [
-                views.elsewhere(one) for one in context.fleet if one.elsewhere and peer.may(one.reg.owner_uid)
+                views.elsewhere(one) for one in context.fleet if one.owner.elsewhere and peer.may(one.reg.owner_uid)
             ],
             "limited": [
                 one
@@ -175,18 +175,18 @@ async def metrics(request: web.Request) -> web.Response:
 def _names(context: ControlContext, peer: Peer) -> dict[int, str]:
     """Names of the agents that this peer may see, by the pids of their processes; main processes go first."""
     mine = [agent for agent in context.fleet if peer.may(agent.reg.owner_uid)]
-    names = {member.identity.pid: agent.reg.name for agent in mine for member in agent.members}
+    names = {member.identity.pid: agent.reg.name for agent in mine for member in agent.tree.members}
     return names | {agent.identity.pid: agent.reg.name for agent in mine if agent.identity is not None}
 
 
 def _spared(context: ControlContext, agent: Agent) -> timedelta:
     """For how long the daemon's own doubts hold back a kill of this agent for silence."""
     limit = timedelta(seconds=context.settings.hold.max_seconds)
-    since = agent.doomed_since
+    since = agent.judged.doomed_since
     return limit if since is None else limit - timedelta(seconds=context.clock.mono() - since)
 
 
 def _tally(context: ControlContext, what: str) -> dict[str, int]:
     agents = map(context.sweeper.present, context.fleet) if what == "verdict" else context.fleet
-    values = (agent.verdict if what == "verdict" else agent.status for agent in agents)
+    values = (agent.judged.verdict if what == "verdict" else agent.status for agent in agents)
     return dict(Counter(str(value) if value else "none" for value in values))

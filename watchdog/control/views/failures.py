@@ -5,7 +5,7 @@ An agent that ended well is no success while its worktree lies around: whoever l
 
 from collections.abc import Iterable, Mapping
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.control.context import ControlContext, Json
 from watchdog.control.views.next_change import Ending
 from watchdog.core.agent import ENDED, Status
@@ -38,7 +38,7 @@ def ending(
     agent: Agent, requests: Iterable[RequestRow], runs: Iterable[RunRow], retries: Mapping[str, int]
 ) -> Ending | None:
     """How far its end has come; None for one that is being killed, or that is not killed. `retries`: by hook."""
-    order = next((one for one in requests if one.request_id == agent.request_id), None)
+    order = next((one for one in requests if one.request_id == agent.ending.request_id), None)
     if order is None or (order.step != _CLEANS and order.reason not in _BY_ITSELF):
         return None
     how = _BY_ITSELF.get(order.reason, "It has ended")

@@ -1,6 +1,7 @@
 """The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours."""
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
 from watchdog.control.context import ControlContext, Json
 from watchdog.control.patience import goes_on, what_goes_on
 from watchdog.core.agent import Status
@@ -48,7 +49,9 @@ def outcome_of(
         "pid": agent.identity.pid if agent.identity else None,
         "task_id": agent.reg.task_id,
         "grace_period_seconds": grace.total_seconds(),
-        "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
+        "seconds_since_heartbeat": round(agent.heartbeat.silence.lasted.total_seconds())
+        if agent.heartbeat.rhythm.beats
+        else None,
         "processes": [],
         "cleanup": [],
         "request_id": request_id,
@@ -141,6 +144,7 @@ def failure(target: str, error: WatchdogError, agent: Agent | None = None) -> Js
 
 def dry(agent: Agent) -> Json:
     """What would be killed."""
+    verdict = agent.judged.verdict or "not looked at yet"
     return {
         "success": True,
         "agent_id": agent.agent_id,
@@ -149,9 +153,11 @@ def dry(agent: Agent) -> Json:
         "action": "would_end",
         "pid": agent.identity.pid if agent.identity else None,
         "task_id": agent.reg.task_id,
-        "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
-        "message": f"would be killed: {agent.status}, {agent.verdict or 'not looked at yet'}; {agent.why}".rstrip("; "),
-        "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be killed"} for m in agent.members],
+        "seconds_since_heartbeat": round(agent.heartbeat.silence.lasted.total_seconds())
+        if agent.heartbeat.rhythm.beats
+        else None,
+        "message": f"would be killed: {agent.status}, {verdict}; {judging.why(agent)}".rstrip("; "),
+        "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be killed"} for m in agent.tree.members],
     }
 
 
