@@ -84,22 +84,3 @@ def test_each_part_with_settings_goes_by_those_of_a_reload() -> None:
 
     with tempfile.TemporaryDirectory(prefix="aww-", dir="/tmp") as name:  # a short path: sockets lie in it
         asyncio.run(story(Path(name)))
-
-
-def test_a_part_is_made_by_few_others() -> None:
-    """At most seven each; records that only name parts (frozen dataclasses) may have more."""
-    for file in PACKAGE.rglob("*.py"):
-        if {"owner", "cli", "client", "registry", "core"} & set(file.relative_to(PACKAGE).parts):
-            continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            for method in node.body if isinstance(node, ast.ClassDef) else ():
-                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
-                    count = len([*method.args.posonlyargs, *method.args.args, *method.args.kwonlyargs]) - 1
-                    assert count <= 7, f"{file}:{method.lineno} has {count}: group what belongs together"
-
-
-def test_no_function_of_the_wiring_is_longer_than_a_screen() -> None:
-    for file in ("wiring.py", "main_loop.py"):
-        for node in ast.walk(ast.parse((PACKAGE / "service" / file).read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert (node.end_lineno or 0) - node.lineno < 60, f"{file}: {node.name}"

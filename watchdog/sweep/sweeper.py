@@ -147,26 +147,27 @@ class Sweeper:
         except Exception as error:  # noqa: BLE001 - one agent's bad data must not stop the sweep of the others
             self._stats.failed_at(agent, error)
             return None
-        user = self._safeguards.user_of(agent.reg.owner_uid)
+        user, heartbeat, here = (
+            self._safeguards.user_of(agent.reg.owner_uid),
+            agent.heartbeat,
+            agent.owner.elsewhere is None,
+        )
+        doomed_since = agent.judged.doomed_since
         return Look(
             agent_id=agent.agent_id,
             judgement=judgement,
             policy=agent.policy,
             owner=user,
-            promised=agent.heartbeat.said.promised
-            and not agent.heartbeat.silence.hindrance.channel_lost
-            and agent.owner.elsewhere is None,
-            witness=None if agent.owner.elsewhere is not None else witness(agent.heartbeat, user),
-            silence=agent.heartbeat.silence.counted,
-            state=agent.heartbeat.said.state,
-            state_age=agent.heartbeat.ages.state_age,
-            doomed_for=timedelta(
-                seconds=0 if agent.judged.doomed_since is None else now.mono - agent.judged.doomed_since
-            ),
+            promised=heartbeat.said.promised and not heartbeat.silence.hindrance.channel_lost and here,
+            witness=witness(heartbeat, user) if here else None,
+            silence=heartbeat.silence.counted,
+            state=heartbeat.said.state,
+            state_age=heartbeat.ages.state_age,
+            doomed_for=timedelta(seconds=0 if doomed_since is None else now.mono - doomed_since),
             requested=agent.ending.request_id is not None,
             held=self._safeguards.holds.reason_for(agent.agent_id, now.wall),
             rung=agent.ladder.rung,
-            rung_age=agent.heartbeat.ages.age - agent.ladder.at,
+            rung_age=heartbeat.ages.age - agent.ladder.at,
         )
 
     # -- decide ----------------------------------------------------------------------------------------------------

@@ -73,10 +73,9 @@ def _put_away(
         except FileNotFoundError:
             return hooks.nothing(f"{path} is not there")
         stack.callback(os.close, parent)
-        opened = _open(context, stack, parent, name, path, settings, in_use)
-        if isinstance(opened, HookResult):
-            return opened
-        directory = opened
+        directory = _open(context, stack, parent, name, path, settings, in_use)
+        if isinstance(directory, HookResult):
+            return directory
         git = Git(path, GIT_SECONDS)
         tree = worktrees.find(git, path)
         inside = worktrees.nested(git, tree)
