@@ -71,7 +71,7 @@ def test_a_hold_lasts_as_long_as_it_was_put_for(tmp_path: Path) -> None:
     until = BEGAN + timedelta(hours=2)
     holds = Holds([HoldRow(1, "a1", "debugging", 0, BEGAN, until), HoldRow(2, "a2", "for ever", 0, BEGAN)])
     steps = Steps(str(tmp_path), clock, "boot")
-    steps.on_step = holds.shift
+    steps.listeners.append(holds.shift)
     for by in (3 * 3600, -86_400):
         clock.stepped += by
         steps.look()

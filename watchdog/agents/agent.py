@@ -118,12 +118,13 @@ class EndingState:
 
     request_id: str | None = None
     ordering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an order to end it is committed
+    why: str = ""  # who wants that, where it was not the daemon
     asked: StopAsked | None = None
     lives_on: str | None = None  # what of it could not be killed, at the last attempt
 
-    def begin(self, request_id: str) -> None:
+    def begin(self, request_id: str, why: str = "") -> None:
         """That order is to end it."""
-        self.request_id = request_id
+        self.request_id, self.why = request_id, why
 
     def over(self) -> None:
         """No order is open any more."""

@@ -5,6 +5,7 @@ Only the event loop touches this.
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
@@ -36,6 +37,11 @@ class Fleet:
         """Each goes by its policy of these from now on."""
         for agent in self:
             agent.adopt(settings.policy_for(agent.reg))
+
+    def shift(self, by: timedelta) -> None:
+        """The wall clock was set by so much: they spoke as long ago as before, whatever it shows."""
+        for agent in self:
+            agent.heartbeat.rhythm.shift(by)
 
     def add(self, agent: Agent) -> None:
         """Take in an agent whose row is committed."""

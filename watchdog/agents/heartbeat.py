@@ -98,6 +98,20 @@ class Rhythm:
         """What an earlier daemon heard."""
         self.beats, self.last_heartbeat = beats, last_heartbeat
 
+    def since(self, now: datetime, watched: timedelta) -> timedelta | None:
+        """How long ago it spoke by the wall clock, watched or not (`watched`: where its time is not known).
+
+        None: it never did.
+        """
+        if not self.beats:
+            return None
+        return watched if self.last_heartbeat is None else max(ZERO, now - self.last_heartbeat)
+
+    def shift(self, by: timedelta) -> None:
+        """The wall clock was set by so much."""
+        if self.last_heartbeat is not None:
+            self.last_heartbeat += by
+
 
 @dataclass(slots=True)
 class Heartbeat:

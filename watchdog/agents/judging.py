@@ -92,6 +92,8 @@ def why(agent: Agent) -> str:
         return f"cannot be killed: {agent.ending.lives_on}"
     if holder is not None and judged.verdict is not Verdict.GONE:  # its silence is not counted here
         return left_to_another(str(holder))
+    if agent.status is Status.ENDING and agent.ending.why:
+        return agent.ending.why
     counts = judged.verdict is Verdict.HEALTHY and agent.heartbeat.said.promised and judged.line
     return quiet(silence.counted, silence.after, silence.forgiven) if counts else judged.line
 

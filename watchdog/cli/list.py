@@ -225,7 +225,9 @@ def _cut(text: str, most: int) -> str:
 def _row(agent: Json) -> list[object]:
     ended, silent = _ended(agent), ""
     word = "" if ended else _word(agent)
-    if word != ELSEWHERE and agent.get("promised") and agent.get("after_seconds") is not None:
+    # One that is starting has its own limit, which WHY counts; a second number beside it would be another's.
+    begun = agent.get("verdict") != "starting"
+    if begun and word != ELSEWHERE and agent.get("promised") and agent.get("after_seconds") is not None:
         counted = agent.get("counted_seconds", agent.get("silence_seconds"))  # another host's row has the latter alone
         counts = agent.get("verdict") != "waiting"  # else its silence has no limit, or another one
         silent = f"{ago(counted)} of {ago(agent.get('after_seconds'))}" if counts else ago(counted)

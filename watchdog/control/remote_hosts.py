@@ -122,7 +122,7 @@ async def listed(context: ControlContext, peer: Peer, *, ended: bool, tag: str |
     entries, heard = [], {host: await _daemon(context, host) for host in {row.registration.host for row in rows}}
     for row in rows:
         agent = row if row.status in ENDED else remembered(context, row)
-        entries.append(views.listed(agent, peer) | _differences(agent, heard[row.registration.host]))
+        entries.append(views.listed(agent, peer, context.now()) | _differences(agent, heard[row.registration.host]))
     await failures.add(context, entries)
     return entries
 
@@ -195,7 +195,7 @@ async def order(
         facts = {"agent_id": agent.agent_id, "name": agent.reg.name, "request_id": request_id}
         context.event("kill.requested", **facts, reason=reason, by=by, why=why, for_host=host)
     row = (await store.read(store.store.request, request_id) if opened else None) or await _open(context, agent)
-    result = {**outcome_of(agent, row.request_id, None, options, waited=False), "host": host}
+    result = {**outcome_of(agent, row.request_id, None, options, now=context.now(), waited=False), "host": host}
     if limit is None:
         return result | {"message": f"an order for the daemon of host {host} is committed (agent-watchdog why {name})"}
     row, waits = await _followed(context, row, host, limit, cleanup)
@@ -207,7 +207,8 @@ async def order(
         outcome |= {"cleanup_left": []}  # which of its hooks, that daemon knows
     if row.status == "withdrawn":
         outcome = {"error": "withdrawn", "message": outcome.get("why"), **outcome}
-    return {**outcome_of(agent, row.request_id, outcome, options, waited=True, at=f"@{host}"), "host": host}
+    result = outcome_of(agent, row.request_id, outcome, options, now=context.now(), waited=True, at=f"@{host}")
+    return {**result, "host": host}
 
 
 async def hold(context: ControlContext, peer: Peer, agent: Agent, reason: str, until: datetime | None) -> None:

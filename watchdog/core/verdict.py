@@ -118,7 +118,7 @@ def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
 def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     # An agent that promised a beat every four hours may take four hours for the first one.
     limit = max(policy.start_limit, seen.after) if seen.promised else policy.start_limit
-    limit += seen.forgiven
+    waited = seen.age - seen.forgiven
     if seen.presence is Presence.NO_PID and not seen.promised and seen.members:
         return None  # no process id was registered, and it needs none
     if seen.presence is Presence.NO_PID and not (seen.promised and seen.has_beaten):
@@ -129,18 +129,19 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
         return None
     if seen.asks is not None:
         return None  # it waits for a person, not we for it
-    if seen.age < limit:
-        return Judgement(Verdict.STARTING, f"{what}: {span(seen.age)} of {span(limit)}")
+    if waited < limit:
+        return Judgement(Verdict.STARTING, f"{what}: {span(waited)} of {span(limit)}{_not_counted(seen.forgiven)}")
     if seen.unprompted is not None:
         return None
     if seen.channel_lost and seen.age < policy.wait_limit:
         return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}; {_UNHEARD}{_up_to(policy.wait_limit)}")
+    after = f"{span(waited)}{_not_counted(seen.forgiven)}"
     if (held := _halted(seen, policy)) is not None:
         return held
-    if seen.activity is not None and seen.age - limit < policy.busy_limit:  # it has started, whatever it says
+    if seen.activity is not None and waited - limit < policy.busy_limit:  # it has started, whatever it says
         busy = f"{seen.activity} (accepted for {span(policy.busy_limit)})"
-        return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}, but {busy}")
-    return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)} (limit {span(limit)})", overdue=True)
+        return Judgement(Verdict.STARTING, f"{what} after {after}, but {busy}")
+    return Judgement(Verdict.STARTING, f"{what} after {after} (limit {span(limit)})", overdue=True)
 
 
 def _expired(seen: Observation, policy: Policy) -> Judgement | None:

@@ -29,9 +29,7 @@ class Steps:
         self._disk = Pool(1, self._path)
         self._steps: list[ClockStep] = []
         self._written = float("-inf")
-        self.on_step: Callable[[timedelta], None] = lambda by: (
-            None
-        )  # called for each, also for the one before this daemon
+        self.listeners: list[Callable[[timedelta], None]] = []  # called for each, also for the one before this daemon
         self._last = self._read() or self._reading()
 
     def look(self) -> timedelta:
@@ -41,7 +39,8 @@ class Steps:
         by = step_between(former, now)
         if by:
             self._steps = with_step(self._steps, by, now.wall)[-MOST:]
-            self.on_step(by)
+            for listener in self.listeners:
+                listener(by)
         if by or now.boot - self._written >= WRITE_EVERY:
             self._written = now.boot
             self._disk.submit(self._write, _json(now, self._steps))

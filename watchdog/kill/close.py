@@ -268,7 +268,7 @@ def outcome_of(order: KillOrder, progress: KillProgress, now: Instant) -> KillOu
         task_status=task_of(order, status, message)[0],
         killed_at=now.wall,
         grace=progress.planned,
-        silence=agent.heartbeat.silence.lasted if agent.heartbeat.rhythm.beats else None,
+        silence=agent.heartbeat.rhythm.since(now.wall, agent.heartbeat.silence.lasted),
         resume=resume,
         conversation=progress.conversation,
         stop_reason=order.why if status is Status.STOPPED else None,

@@ -23,7 +23,7 @@ class AgentDeath:
     task_status: str
     killed_at: datetime
     grace: timedelta | None  # None: nothing had to be asked to end
-    silence: timedelta | None  # None: it has never beaten
+    silence: timedelta | None  # since its last beat; None: it has never beaten
     resume: str | None  # the command that takes it up again
     conversation: Conversation | None
     stop_reason: str | None

@@ -228,7 +228,8 @@ class KillWorker:
     def _begin(self, opened: OpenOrder) -> None:
         order = opened.order
         agent = order.agent
-        agent.ending.begin(order.request_id)
+        wanted = "" if order.by == "daemon" else f"being killed, as {order.by} wants: {order.why}"
+        agent.ending.begin(order.request_id, wanted)
         events = OrderEvents(order, self._recorder)
         self._runs[order.request_id] = run = _OrderRun(opened, self._stages, self._store, events, Lane(lane().user))
         with logger.caused_by(agent.reg.owner_uid if order.reason in DEAD else logger.cause()):  # it ended by itself

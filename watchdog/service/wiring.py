@@ -303,7 +303,7 @@ async def _agents(process: Process, host: Host, owners: Owners, held: AsyncExitS
     settings, clock, log, store = process.settings, process.clock, process.log, host.store
     fleet = Fleet()
     holds = Holds(await store.read(store.store.active_holds, host.name))
-    host.steps.on_step = holds.shift
+    host.steps.listeners += [holds.shift, fleet.shift]
     host.steps.look()
     recorder = EventRecorder(store, clock, log)
     admission = Admission(host.users, clock, host.metrics, log)

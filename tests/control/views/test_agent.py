@@ -44,9 +44,9 @@ def test_times_are_utc_with_a_z_and_durations_are_tenths_of_seconds() -> None:
 def test_of_other_peoples_agents_five_words_are_shown() -> None:
     """Never evidence, a note, a command, a path; living or ended."""
     for one in (living(), ENDED):
-        assert set(views.listed(one, OTHER)) == PUBLIC
+        assert set(views.listed(one, OTHER, NOW)) == PUBLIC
         for peer in (OWNER, ROOT):
-            shown = views.listed(one, peer)
+            shown = views.listed(one, peer, NOW)
             assert set(shown) > PUBLIC
             assert shown["worktree"] == FULL.worktree
 

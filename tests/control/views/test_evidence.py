@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tests.agents.state_of import put
-from tests.registry.samples import FULL
+from tests.registry.samples import FULL, NOW
 from watchdog.agents.agent import Agent
 from watchdog.control.views.evidence import Json, signals
 from watchdog.core.agent import Policy, Registration, State, Status, Verdict
@@ -23,7 +23,7 @@ def agent(reg: Registration = PLAIN, **more: object) -> Agent:
 
 def of(one: Agent, name: str) -> Json:
     """That one signal."""
-    (found,) = [signal for signal in signals(one) if signal["signal"] == name]
+    (found,) = [signal for signal in signals(one, NOW) if signal["signal"] == name]
     return found
 
 
@@ -32,12 +32,12 @@ def test_each_signal_says_something_or_why_it_does_not() -> None:
     much = agent(FULL, promised=True, beats=2, state=State.WORKING, tool="Bash", progress=0.5)
     much.sights.see(ActivityKind.CPU, "used CPU")
     for one in (agent(), much):
-        for signal in signals(one):
+        for signal in signals(one, NOW):
             assert (signal["says"] is None) != (signal["missing"] is None), signal
             assert signal["trust"], signal
             assert signal["says"] is not None or signal["age_seconds"] is None, signal
     kinds = [str(kind) for kind in ActivityKind]
-    assert [one["signal"] for one in signals(agent()) if one["signal"] in kinds] == kinds
+    assert [one["signal"] for one in signals(agent(), NOW) if one["signal"] in kinds] == kinds
 
 
 def test_who_promised_nothing_is_told_that_silence_kills_nobody() -> None:
@@ -99,7 +99,7 @@ def test_what_was_not_seen_is_told_with_the_reason(
 
 def test_a_beat_file_is_told_where_one_was_named() -> None:
     """Read, or for how long it could not be."""
-    assert not [one for one in signals(agent()) if one["signal"] == "beat file"]
+    assert not [one for one in signals(agent(), NOW) if one["signal"] == "beat file"]
     one = agent(replace(PLAIN, beat_file="/b"))
     assert of(one, "beat file")["says"] == "is read"
     put(one, unread=timedelta(seconds=30))

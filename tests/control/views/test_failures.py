@@ -82,8 +82,8 @@ def test_what_has_ended_is_not_said_to_have_lost_its_way_to_us() -> None:
     """A2: "further ones could not reach the daemon" was said of a dead agent, whose socket is gone as it is."""
     for verdict, told in ((Verdict.LATE, True), (Verdict.GONE, False)):
         heartbeat = next(
-            one for one in signals(agent(channel_lost=True, verdict=verdict)) if one["signal"] == "heartbeat"
+            one for one in signals(agent(channel_lost=True, verdict=verdict), NOW) if one["signal"] == "heartbeat"
         )
         assert ("could not reach the daemon" in str(heartbeat["more"])) is told
-    looks = {one["signal"]: one["missing"] for one in signals(agent(verdict=Verdict.GONE))}
+    looks = {one["signal"]: one["missing"] for one in signals(agent(verdict=Verdict.GONE), NOW)}
     assert looks["cpu"] == "it has ended"

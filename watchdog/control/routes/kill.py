@@ -113,7 +113,8 @@ async def _end(context: ControlContext, peer: Peer, targets: list[str], order: K
             await context.scan(peer)
         agents = [(agent, _without_pid(agent, order)) for agent in chosen.agents.values()]
         return chosen.results + [
-            dry(context.sweeper.present(a)) if why is None else failure(a.agent_id, why, a) for a, why in agents
+            dry(context.sweeper.present(a), context.now()) if why is None else failure(a.agent_id, why, a)
+            for a, why in agents
         ]
     if (
         not order.go
@@ -121,7 +122,8 @@ async def _end(context: ControlContext, peer: Peer, targets: list[str], order: K
         and (tree := await agent_containing(peer, context.fleet)) is not None
     ):
         await context.scan(peer)
-        return chosen.results + [preview(context.sweeper.present(agent), tree) for agent in chosen.agents.values()]
+        now, shown = context.now(), [context.sweeper.present(agent) for agent in chosen.agents.values()]
+        return chosen.results + [preview(agent, tree, now) for agent in shown]
     context.callers.charge(peer, "kill", len(chosen.agents))
     patience = Patience(peer)
     for generation in _generations(chosen.agents):
@@ -252,13 +254,13 @@ async def _end_one(context: ControlContext, peer: Peer, agent: Agent, order: Kil
         why = options.text or f"asked for by {peer.by}"
         request_id = await context.kills.request(agent, reason, options, peer.by, why)
         if not order.wait:
-            return outcome_of(agent, request_id, None, options, waited=False)
+            return outcome_of(agent, request_id, None, options, now=context.now(), waited=False)
         outcome = await context.kills.finished(request_id, limit.total_seconds(), cleanup)
     except WatchdogError as error:
         if isinstance(error, Forbidden):
             context.callers.deny(peer, order.route, str(error))
         return failure(agent.agent_id, error, agent)
-    return outcome_of(agent, request_id, outcome, options, waited=True)
+    return outcome_of(agent, request_id, outcome, options, now=context.now(), waited=True)
 
 
 def _without_pid(agent: Agent, order: KillCall) -> ProcessNotFound | None:

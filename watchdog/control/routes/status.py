@@ -40,7 +40,7 @@ async def agents(request: web.Request) -> web.Response:
         # A tag is evidence: it must not be found out by asking for it.
         if (tag is None or (tag in reg.tags and peer.may(reg.owner_uid))) and name in (None, reg.name):
             shown = context.sweeper.present(agent) if isinstance(agent, Agent) else agent
-            entry = views.listed(shown, peer)
+            entry = views.listed(shown, peer, context.now())
             if peer.may(reg.owner_uid):
                 entry["held"] = context.holds.reason_for(reg.agent_id, context.now())
                 if isinstance(shown, Agent):
@@ -95,14 +95,22 @@ async def agent(request: web.Request) -> web.Response:
         missing["history_problem"] = str(error) if peer.admin else "its log tells"  # a server's words name its users
     retries = {hook.name: hook.retries for hook in context.settings.hooks}
     ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
+    failed = failures.in_words(runs, ending=one.status is Status.ENDING)
     return web.json_response(
         {
             "agent": views.full(
-                one, house.holds, context.now(), doubts, observes=observes, ending=ending, spared=spared
+                one,
+                house.holds,
+                context.now(),
+                doubts,
+                observes=observes,
+                ending=ending,
+                spared=spared,
+                hooks_failed=bool(failed),
             )
             | {"held_back": held_back(one, doubts, everybody, spared) if isinstance(one, Agent) else None}
             | await remote_hosts.differences(context, one)
-            | {"cleanup_failed": failures.in_words(runs, ending=one.status is Status.ENDING)},
+            | {"cleanup_failed": failed},
             "children": [views.public(child) for child in house.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],
             "requests": [views.request(row) for row in requests],

@@ -46,12 +46,12 @@ def public(agent: Agent | AgentRow) -> Json:
     }
 
 
-def listed(agent: Agent | AgentRow, peer: Peer) -> Json:
+def listed(agent: Agent | AgentRow, peer: Peer, now: datetime) -> Json:
     """One agent for a list, as much of it as the peer may see."""
     reg = _registration(agent)
     if not peer.may(reg.owner_uid):
         return public(agent)
-    return {**public(agent), **_said(reg), **(_living(agent) if isinstance(agent, Agent) else _stored(agent))}
+    return {**public(agent), **_said(reg), **(_living(agent, now) if isinstance(agent, Agent) else _stored(agent))}
 
 
 def full(
@@ -63,11 +63,12 @@ def full(
     observes: bool = False,
     ending: Ending | None = None,
     spared: timedelta | None = None,
+    hooks_failed: bool = False,
 ) -> Json:
-    """Everything about one agent, for its owner, root and admins."""
+    """Everything about one agent, for its owner, root and admins. `hooks_failed`: of one that has ended."""
     reg = _registration(agent)
     if isinstance(agent, AgentRow):
-        return {**public(agent), **_said(reg), **_stored(agent), "outlook": ["It has ended; nothing will change."]}
+        return {**public(agent), **_said(reg), **_stored(agent), "outlook": [_after(hooks_failed)]}
     members = [
         {
             "pid": m.identity.pid,
@@ -83,14 +84,20 @@ def full(
     return {
         **public(agent),
         **_said(reg),
-        **_living(agent),
+        **_living(agent, now),
         "held": holds.reason_for(agent.agent_id, now),
         "line": None if agent.judged.verdict is None else [*Verdict].index(agent.judged.verdict) + 1,
-        "signals": signals(agent),
+        "signals": signals(agent, now),
         "members": members,
         "members_age_seconds": seconds(agent.judged.scan_age),
         "outlook": next_changes(agent, holds, now, doubts, observes=observes, ending=ending, spared=spared),
     }
+
+
+def _after(hooks_failed: bool) -> str:
+    if hooks_failed:
+        return "It has ended. The reaper runs its failed cleanup hook again from time to time."
+    return "It has ended; nothing will change."
 
 
 def unkillable(agent: Agent, peer: Peer) -> Json:
@@ -139,7 +146,7 @@ def _said(reg: Registration) -> Json:
     }
 
 
-def _living(agent: Agent) -> Json:
+def _living(agent: Agent, now: datetime) -> Json:
     silence, ages, said, rhythm = (
         agent.heartbeat.silence,
         agent.heartbeat.ages,
@@ -155,7 +162,7 @@ def _living(agent: Agent) -> Json:
         "promised": said.promised,
         "beats": rhythm.beats,
         "last_heartbeat": stamp(rhythm.last_heartbeat),
-        "seconds_since_heartbeat": seconds(silence.lasted) if rhythm.beats else None,
+        "seconds_since_heartbeat": seconds(rhythm.since(now, silence.lasted)),
         "silence_seconds": seconds(silence.lasted),
         "counted_seconds": seconds(silence.counted),
         "forgiven_seconds": seconds(silence.forgiven),
@@ -185,7 +192,7 @@ def _stored(row: AgentRow) -> Json:
         "promised": row.promised,
         "beats": row.beats,
         "last_heartbeat": stamp(row.last_heartbeat),
-        "seconds_since_heartbeat": row.silence_seconds if row.beats else None,
+        "seconds_since_heartbeat": _since_heartbeat(row),
         "silence_seconds": row.silence_seconds,
         "watched_seconds": row.watched_seconds,
         "progress": row.last_progress,
@@ -197,6 +204,13 @@ def _stored(row: AgentRow) -> Json:
         "exit_signal": row.exit_signal,
         "error_message": row.error_message,
     }
+
+
+def _since_heartbeat(row: AgentRow) -> float | None:
+    """Seconds from its last beat to its end."""
+    if row.last_heartbeat is None or row.completed_at is None:
+        return row.silence_seconds if row.beats else None
+    return seconds(max(timedelta(), row.completed_at - row.last_heartbeat))
 
 
 def _end(row: AgentRow) -> str:

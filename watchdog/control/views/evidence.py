@@ -3,7 +3,7 @@
 A signal that is missing is told as missing, with the reason; it is no evidence.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from watchdog.agents.agent import Agent
 from watchdog.core.agent import Verdict
@@ -14,20 +14,21 @@ from watchdog.core.verdict import span
 Json = dict[str, object]
 
 
-def signals(agent: Agent) -> list[Json]:
+def signals(agent: Agent, now: datetime) -> list[Json]:
     """Its own words first, then what is seen from outside."""
     inside = _word("containers", None, None, "what it runs in a container is neither watched nor killed with it")
-    return [*_words(agent), *(_sight(agent, kind) for kind in ActivityKind), _prompt(agent), inside]
+    return [*_words(agent, now), *(_sight(agent, kind) for kind in ActivityKind), _prompt(agent), inside]
 
 
-def _words(agent: Agent) -> list[Json]:
+def _words(agent: Agent, now: datetime) -> list[Json]:
     silence, ages = agent.heartbeat.silence, agent.heartbeat.ages
-    said = [_heartbeat(agent), _promise(agent)]
+    state_at = agent.heartbeat.said.state_at
+    said = [_heartbeat(agent, now), _promise(agent)]
     said.append(
         _word(
             "state",
             agent.heartbeat.said.state and str(agent.heartbeat.said.state),
-            ages.state_age,
+            ages.state_age if state_at is None else max(timedelta(), now - state_at),
             "it never reported one",
         )
     )
@@ -57,7 +58,7 @@ def _words(agent: Agent) -> list[Json]:
     return said
 
 
-def _heartbeat(agent: Agent) -> Json:
+def _heartbeat(agent: Agent, now: datetime) -> Json:
     more, silence, beats = [], agent.heartbeat.silence, agent.heartbeat.rhythm.beats
     if silence.forgiven:
         more.append(f"{span(silence.forgiven)} of that not counted: the daemon could not hear it")
@@ -69,7 +70,8 @@ def _heartbeat(agent: Agent) -> Json:
         more.append(f"{looks} look{'s' if looks != 1 else ''} in a row found it too silent")
     text = f"{beats} received, the last" if beats else None
     missing = f"none yet in {span(agent.heartbeat.ages.age)} of watched time"
-    return _word("heartbeat", text, silence.lasted, missing) | {"more": "; ".join(more) if text else ""}
+    said = _word("heartbeat", text, agent.heartbeat.rhythm.since(now, silence.lasted), missing)
+    return said | {"more": "; ".join(more) if text else ""}
 
 
 def _promise(agent: Agent) -> Json:

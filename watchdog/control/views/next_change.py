@@ -160,7 +160,7 @@ def _starting(agent: Agent) -> str:
     what = "A pid" if agent.identity is None else "A first heartbeat"
     limit = max(policy.start_limit, silence.after) if agent.heartbeat.said.promised else policy.start_limit
     left, failed = (
-        limit + silence.forgiven - ages.age,
+        limit - (ages.age - silence.forgiven),
         "it has failed to start and is killed",
     )
     if left <= ZERO and silence.hindrance.channel_lost and ages.age < policy.wait_limit:

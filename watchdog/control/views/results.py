@@ -1,5 +1,7 @@
 """The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours."""
 
+from datetime import datetime
+
 from watchdog.agents import judging
 from watchdog.agents.agent import Agent
 from watchdog.control.context import ControlContext, Json
@@ -35,7 +37,14 @@ KEYS = (
 
 
 def outcome_of(
-    agent: Agent, request_id: str, outcome: Json | None, options: KillOptions, *, waited: bool, at: str = ""
+    agent: Agent,
+    request_id: str,
+    outcome: Json | None,
+    options: KillOptions,
+    *,
+    now: datetime,
+    waited: bool,
+    at: str = "",
 ) -> Json:
     """A kill's result. `outcome` None: not known yet, no failure if the caller did not wait. `at`: `@HOST`."""
     grace = agent.policy.grace if options.grace is None else options.grace
@@ -49,9 +58,7 @@ def outcome_of(
         "pid": agent.identity.pid if agent.identity else None,
         "task_id": agent.reg.task_id,
         "grace_period_seconds": grace.total_seconds(),
-        "seconds_since_heartbeat": round(agent.heartbeat.silence.lasted.total_seconds())
-        if agent.heartbeat.rhythm.beats
-        else None,
+        "seconds_since_heartbeat": _since_heartbeat(agent, now),
         "processes": [],
         "cleanup": [],
         "request_id": request_id,
@@ -76,6 +83,11 @@ def outcome_of(
             str(result["error"]), 500
         )
     return result
+
+
+def _since_heartbeat(agent: Agent, now: datetime) -> int | None:
+    since = agent.heartbeat.rhythm.since(now, agent.heartbeat.silence.lasted)
+    return None if since is None else round(since.total_seconds())
 
 
 def _as_the_command_says(result: Json, options: KillOptions) -> None:
@@ -142,7 +154,7 @@ def failure(target: str, error: WatchdogError, agent: Agent | None = None) -> Js
     return result
 
 
-def dry(agent: Agent) -> Json:
+def dry(agent: Agent, now: datetime) -> Json:
     """What would be killed."""
     verdict = agent.judged.verdict or "not looked at yet"
     return {
@@ -153,17 +165,15 @@ def dry(agent: Agent) -> Json:
         "action": "would_end",
         "pid": agent.identity.pid if agent.identity else None,
         "task_id": agent.reg.task_id,
-        "seconds_since_heartbeat": round(agent.heartbeat.silence.lasted.total_seconds())
-        if agent.heartbeat.rhythm.beats
-        else None,
+        "seconds_since_heartbeat": _since_heartbeat(agent, now),
         "message": f"would be killed: {agent.status}, {verdict}; {judging.why(agent)}".rstrip("; "),
         "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be killed"} for m in agent.tree.members],
     }
 
 
-def preview(agent: Agent, tree: str) -> Json:
+def preview(agent: Agent, tree: str, now: datetime) -> Json:
     """What would be killed, for a caller that may not know which agents it means; nothing was done."""
-    result = dry(agent)
+    result = dry(agent, now)
     message = f"not done, as this command runs in the tree {tree}; with --go (JSON: go) it {result['message']}"
     return result | {"success": False, "error": "preview", "message": message}
 
