@@ -40,6 +40,11 @@ from watchdog.processes.bounded import Reading, Unreadable, bounded
 from watchdog.processes.procfs import PROC
 
 ENVIRON_LIMIT = 4 << 20
+# Bytes of a list of mounts. Any user makes thousands of namespaces with thousands of mounts each: those are told of in
+# part, and only short lists, not too many, are kept for the next process that lives there.
+MOUNTS_OF_ROOT, MOUNTS_OF_ANY = 1 << 24, 1 << 20
+SHORT, SPARE = 200, 256
+NAMES = 16  # of a place, with which a mount's words are compared
 
 
 class OccupiedPlace(NamedTuple):
@@ -99,12 +104,13 @@ def _uid(pid: int) -> int | None:
 class _Living(NamedTuple):
     """Where a process lives: what is mounted there, and which uid's mounts those are; -1: the kernel does not say."""
 
+    where: tuple[str, str]  # mount namespace and root
     mounts: list[Mount]
     owner: int
 
 
 class _Mounted:
-    """The mount namespaces beside ours, `here`, each read once; several threads ask.
+    """The mount namespaces beside ours, `here`; several threads ask.
 
     What lies outside of a process's root its list leaves out.
     """
@@ -112,7 +118,7 @@ class _Mounted:
     def __init__(self, here: str) -> None:
         self._here = here
         self._known: dict[tuple[str, str], _Living] = {}
-        self._asked: set[tuple[int, str]] = set()
+        self._asked: set[tuple[tuple[str, str], str]] = set()
 
     def of(self, pid: int) -> _Living | None:
         """Where that process lives; None where that is here."""
@@ -122,29 +128,33 @@ class _Mounted:
             return None
         with Reading(pid, "root"):
             where = there, os.readlink(f"{PROC}/{pid}/root")
-        if where not in self._known:
-            with Reading(pid, "ns"):
-                fd = os.open(f"{PROC}/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                owner = namespace_owner(fd)
-            except OSError:
-                owner = -1
-            finally:
-                os.close(fd)
-            living = _Living(list(mounts_of(procfs.read_of(pid, "mountinfo", limit=1 << 24))), owner)
-            self._known.setdefault(where, living)
-        return self._known[where]
+        if (known := self._known.get(where)) is not None:
+            return known
+        with Reading(pid, "ns"):
+            fd = os.open(f"{PROC}/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            owner = namespace_owner(fd)
+        except OSError:
+            owner = -1
+        finally:
+            os.close(fd)
+        limit = MOUNTS_OF_ROOT if owner == 0 else MOUNTS_OF_ANY
+        living = _Living(where, list(mounts_of(procfs.read_of(pid, "mountinfo", limit=limit))), owner)
+        if len(living.mounts) <= SHORT and len(self._known) < SPARE:
+            self._known[where] = living
+        return living
 
     def use(self, there: _Living, place: OccupiedPlace, names: set[str]) -> str | None:
         """Which mount there needs the place, in words; told once.
 
         Root's and its owner's mounts do. Any other user mounts whatever it can name: that is use where it may enter.
         """
-        asked = id(there), place.path
+        asked = there.where, place.path
         if asked in self._asked or not (there.owner in (0, place.owner) or place.enter):
             return None
         self._asked.add(asked)
-        return use_by_mounts(there.mounts, place.path, place.device, place.inside, {*names, place.path}, place.owner)
+        called = [place.path, *sorted(names, key=len)[:NAMES]]
+        return use_by_mounts(there.mounts, place.path, place.device, place.inside, called, place.owner)
 
 
 def _used_by(pid: int, places: tuple[OccupiedPlace, ...], known: _Mounted, *, by_name: bool) -> dict[str, str]:

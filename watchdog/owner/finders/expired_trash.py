@@ -19,7 +19,7 @@ from watchdog.core import hooks
 from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import paths, trash
+from watchdog.owner import occupancy, paths, trash
 from watchdog.owner.git import worktree_trash
 from watchdog.owner.git.git import Git
 from watchdog.owner.git.worktree_trash import LEAVING, Manifest
@@ -65,6 +65,8 @@ def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -
         now = _judge(trash_bin, common, finding.path, name, settings, known)
         if now is None or now.action != "remove":
             return hooks.kept(f"kept {finding.path}: {now.why if now else 'it is not due yet'}")
+        if user := occupancy.occupant(os.path.join(paths.real_path(trash_bin), name)):
+            return hooks.kept(f"kept {finding.path}: in use: {user}")
         freed = trash.Freed()
         if now.why.endswith(SLIMMED):
             _slim(trash_bin, name, freed, settings)
