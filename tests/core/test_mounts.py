@@ -87,6 +87,8 @@ BINDFS = Mount(4, "0:60", "/", "/m", "fuse.bindfs", 1, "/x/wt", ("rw", "user_id=
         (Mount(4, "8:2", "/wt", "/m", "ext4", 1), None),
         (Mount(4, "8:1", "/", "/m", "ext4", 1), None),  # what it lies in
         (Mount(4, "8:1", "/wt//deleted", "/m", "ext4", 1), None),  # one that was there before
+        (Mount(4, "0:9", "/", "/x/wt/in", "tmpfs", 2), "tmpfs is mounted on /x/wt/in"),
+        (Mount(4, "0:9", "/", "/x/wt2/in", "tmpfs", 2), None),
         (OVERLAY, "the overlay at /m has its lower directory at /x/wt/l"),
         (replace(OVERLAY, options=("upperdir=wt/u",)), "the overlay at /m has its upper directory at wt/u"),
         (replace(OVERLAY, options=("upperdir=wt2/u", "workdir=/x/wt2", "lowerdir=/x")), None),

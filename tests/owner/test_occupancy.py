@@ -203,6 +203,24 @@ def test_what_a_mount_needs_is_in_use(tmp_path: Path, mounted: str) -> None:
 
 
 @needs_root
+def test_a_temp_dir_with_a_mount_in_another_namespace_is_in_use(tmp_path: Path) -> None:
+    """Its removal would take away what is mounted there. One on what hides the place there is none."""
+    place = tmp_path / "t"
+    (place / "in").mkdir(parents=True)
+    settings = hooks.CleanupSettings(roots=(str(tmp_path),))
+    unshared = ["unshare", "-m", "--propagation", "private", "sh", "-c"]
+    hidden = f"mount -t tmpfs none {tmp_path} && mkdir -p {place}/in && mount -t tmpfs none {place}/in"
+    with living(*unshared, f"{hidden} && cd / && echo ready && exec cat", cwd=Path("/")):
+        assert occupancy.occupant(str(place)) is None
+    mounted = f"mount -t tmpfs none {place}/in"
+    with living(*unshared, f"{mounted} && cd / && echo ready && exec cat", cwd=Path("/")) as process:
+        result = temp_dir(context(temp_dir=str(place)), settings)
+    assert result.outcome is HookOutcome.KEPT
+    assert f"tmpfs is mounted on {place}/in, where process {process.pid} lives" in result.message
+    assert temp_dir(context(temp_dir=str(place)), settings).outcome is HookOutcome.DONE
+
+
+@needs_root
 def test_a_loop_device_uses_the_place_of_its_file(repository: Repository) -> None:
     """Also by the name that a mount gives to it. One whose file was deleted there has nothing to lose."""
     path = repository.worktree()

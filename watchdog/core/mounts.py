@@ -132,8 +132,9 @@ def use_by_mounts(
 ) -> str | None:
     """Which of those mounts needs the place `path`, which is the directory `inside` of that device, in words.
 
-    A mount of it, or of a part of it, says so itself. What others are made of are names, perhaps relative ones: they
-    are compared with `names`, what the place is called there. `uid`: whose place it is.
+    A mount of it, or of a part of it, says so itself; one that lies inside it would be taken away with its directory.
+    What others are made of are names, perhaps relative ones. `names`: of the place, as it is called there; `uid`: whose
+    it is.
     """
     is_mount_point = any(mount.device == device and (mount.root, mount.point) == (inside, path) for mount in mounts)
     for mount in mounts:
@@ -141,8 +142,10 @@ def use_by_mounts(
         if is_of_it and not (is_mount_point and mount.root == inside):
             return f"{joined(path, mount.root[len(inside.rstrip('/')) :])} is mounted at {mount.point}"
         for what, name in made_of(mount, uid):
-            if any(_means(name, one) for one in names):
+            if any(_means(name, one) for one in (path, *names)):
                 return f"the {mount.kind} at {mount.point} has its {what} at {name}"
+        if any(mount.point != name and is_below(mount.point, name) for name in names):
+            return f"{mount.kind} is mounted on {mount.point}"
     return None
 
 

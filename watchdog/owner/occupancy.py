@@ -80,7 +80,7 @@ class _Names:
         self._looked.add(where)
         if owner not in (0, os.geteuid()) and not _passes(owner, joined(self._path, "/.")):
             return None
-        names = {*names_by(mounts, self.device, self.inside), self._path}
+        names = set(names_by(mounts, self.device, self.inside))
         if pid == "self":
             mounts = [_resolved(mount) for mount in mounts]
         return use_by_mounts(mounts, self._path, self.device, self.inside, names, os.geteuid())

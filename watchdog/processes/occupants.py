@@ -153,7 +153,7 @@ class _Mounted:
         if asked in self._asked or not (there.owner in (0, place.owner) or place.enter):
             return None
         self._asked.add(asked)
-        called = [place.path, *sorted(names, key=len)[:NAMES]]
+        called = sorted(names, key=len)[:NAMES]
         return use_by_mounts(there.mounts, place.path, place.device, place.inside, called, place.owner)
 
 
