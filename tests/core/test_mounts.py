@@ -104,6 +104,13 @@ def test_a_mount_of_a_place_or_made_of_it_uses_it(mount: Mount, words: str | Non
     assert use_by_mounts(mounts, "/x/wt", "8:1", "/wt", ["/x/wt"], 1000) == words
 
 
+def test_what_a_mount_of_the_place_hides_is_not_mounted_in_it() -> None:
+    """The place on top of a directory where something was mounted before."""
+    root, before = Mount(1, "8:1", "/", "/", "ext4", 0), Mount(2, "0:9", "/", "/m/in", "tmpfs", 1)
+    mounts = [root, before, Mount(3, "8:1", "/wt", "/m", "ext4", 1)]
+    assert use_by_mounts(mounts, "/wt", "8:1", "/wt", ["/wt", "/m"], 1000) == "/wt is mounted at /m"
+
+
 def test_a_mount_point_is_not_used_by_what_shows_it_elsewhere() -> None:
     """Each mount namespace has a copy of the mount itself."""
     mounts = [Mount(1, "8:0", "/", "/", "ext4", 0), Mount(2, "8:1", "/a", "/x", "ext4", 1)]

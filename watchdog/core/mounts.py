@@ -144,7 +144,8 @@ def use_by_mounts(
         for what, name in made_of(mount, uid):
             if any(_means(name, one) for one in (path, *names)):
                 return f"the {mount.kind} at {mount.point} has its {what} at {name}"
-        if any(mount.point != name and is_below(mount.point, name) for name in names):
+        inside_it = any(mount.point != name and is_below(mount.point, name) for name in names)
+        if inside_it and seen_at(mounts, mount.point) is mount:  # and not in what the place's own mount hides there
             return f"{mount.kind} is mounted on {mount.point}"
     return None
 
