@@ -31,13 +31,13 @@ run: $(BIN)/.ready ## your own daemon, in the foreground (the first time: half a
 	@exec $(BIN)/agent-watchdogd
 
 test: $(BIN)/.ready ## the tests (a few minutes; real processes, real git, real SQLite)
-	@$(BIN)/python -m compileall -q watchdog # else, with PYTHONDONTWRITEBYTECODE, each process would compile it anew
+	@$(BIN)/python -m compileall -q watchdog # else, with PYTHONDONTWRITEBYTECODE, each process would compile it again
 	@$(BIN)/python -m pytest -n 6 --dist worksteal $(ARGS)
 
 demo: $(BIN)/.ready ## a silent, a healthy and a crashed agent: about 20 seconds
 	@$(BIN)/python -m tests.demo
 
-install: ## root: for the host (PREFIX=/usr/local, DESTDIR=); anybody else: for yourself. EXTRAS="postgres mcp"
+install: ## root: for the host (PREFIX=/usr/local, DESTDIR=); any other user: for yourself. EXTRAS="postgres mcp"
 	@$(INSTALLER) install
 
 uninstall: ## what install put there; data and edited configuration stay
@@ -57,29 +57,29 @@ counts: $(BIN)/.ready ## how easy the code is to enter, in counts; those of a ch
 
 check: lint test ## formatting, lint, types, then the tests
 
-format: $(BIN)/.ready ## let ruff format and mend what it can
+format: $(BIN)/.ready ## let ruff format and fix what it can
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --fix --quiet .
 
-events: $(BIN)/.ready ## write again what is generated: tables in documents, man pages, completions, tests/WORKS_WITH.md
-	@$(BIN)/python -m tests.documents && $(BIN)/python -m tests.manual && $(BIN)/python -m tests.works_with
+events: $(BIN)/.ready ## write again what is generated: the configuration file, tables in documents, man pages, completions, tests/WORKS_WITH.md
+	@$(BIN)/python -m tests.config_file && $(BIN)/python -m tests.documents && $(BIN)/python -m tests.manual && $(BIN)/python -m tests.works_with
 
-lock: ## both lock files anew (needs uv)
+lock: ## make both lock files again (needs uv)
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra mcp --extra postgres --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
-bench: $(BIN)/.ready ## figures beside the bare limit and peers, into tests/bench/RESULTS.md (9 minutes; QUICK=1: 4)
+bench: $(BIN)/.ready ## figures beside a bare loop and other programs, into tests/bench/RESULTS.md (9 minutes; QUICK=1: 4)
 	@$(BIN)/python -m tests.bench.run $(ARGS)
 
-faults: $(BIN)/.ready ## the table of faults and what came of each (4 minutes; FULL=1: all runs, into tests/faults/RESULTS.md)
+faults: $(BIN)/.ready ## injects faults, and prints the table of outcomes (4 minutes; FULL=1: all runs, into tests/faults/RESULTS.md)
 	@RESULTS=$(FULL:1=faults) $(BIN)/python -m pytest -q -r fE -n 3 --dist worksteal -m faults tests/faults $(ARGS)
 
-verdicts: $(BIN)/.ready ## situations of agents and what came of each, with the confusion matrix (FULL=1: into tests/verdicts/RESULTS.md)
+verdicts: $(BIN)/.ready ## situations of agents and their verdicts, with the confusion matrix (FULL=1: into tests/verdicts/RESULTS.md)
 	@RESULTS=$(FULL:1=verdicts) $(BIN)/python -m pytest -q -r fE -n 3 --dist worksteal -m faults tests/verdicts $(ARGS)
 
 attacks: $(BIN)/.ready ## what a hostile user tries on root's daemon: each row is a test that was seen to succeed before its fix (needs root)
 	@$(BIN)/python -m pytest -q -r fEs -n 2 --dist loadfile -m attacks tests/attacks $(ARGS)
 
-fuzz: $(BIN)/.ready ## documents from hostile hands: bodies, datagrams, sources, files (2 minutes; FUZZ_SECONDS=N)
+fuzz: $(BIN)/.ready ## hostile input: bodies, datagrams, sources, files (2 minutes; FUZZ_SECONDS=N)
 	@$(BIN)/python -m pytest -q -n 2 -m fuzz tests/fuzz $(ARGS)
 
 peers: $(BIN)/.ready ## ours beside real hcom and agent-relay, installed below /tmp (PEERS=DIR; 3 minutes)

@@ -31,7 +31,7 @@ def room(target: Target) -> None:
         if free < size:
             raise Refused(
                 f"{free >> 20} MB are free on the disk of {there}, {size >> 20} MB are needed; nothing was changed;"
-                " right: make room, or TMPDIR= on another disk"
+                " free some space, or set TMPDIR= to another disk"
             )
 
 

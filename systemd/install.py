@@ -170,7 +170,7 @@ def say_what_next(target: Target, manager: Manager, *, new_here: bool) -> None:
         print(f"{UNIT} was restarted; agents and their state were kept")
     if os.geteuid():
         name = pwd.getpwuid(os.geteuid()).pw_name
-        if not Path(f"/var/lib/systemd/linger/{name}").exists():
+        if manager.present and not Path(f"/var/lib/systemd/linger/{name}").exists():
             print(f"so that it lives without a login:  loginctl enable-linger {name}")
         if not on_path:
             print(f"not on your PATH: {layout.binaries}")
@@ -207,7 +207,7 @@ def uninstall(target: Target) -> None:
     target.remove_directories()
     manager.do("daemon-reload")
     left = [str(target.path(name)) for name in left if target.path(name).exists()]
-    print("uninstalled; agents go on living, unwatched.")
+    print("uninstalled; agents keep running, unwatched.")
     if theirs := sorted({user.uid for user in daemons}):  # anybody may call a process so: it keeps nothing here
         print(f"what calls itself a daemon from here is still run by uid {', '.join(map(str, theirs))}")
     if left:
@@ -229,7 +229,7 @@ def check_interpreter() -> None:
     program = Path(sys.executable).resolve()
     for part in (program, *program.parents):
         if not part.stat().st_mode & 0o001:
-            raise Refused(f"{program}: {part} is closed to other uids; right: make install PYTHON=/usr/bin/python3")
+            raise Refused(f"{program}: {part} is closed to other uids; use make install PYTHON=/usr/bin/python3")
 
 
 def main(command: str) -> None:
@@ -277,7 +277,7 @@ def one_at_a_time(target: Target) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise Refused(f"somebody else installs into {base} just now") from None
+        raise Refused(f"another process is installing into {base}") from None
     finally:
         os.close(descriptor)
 

@@ -160,18 +160,22 @@ def refuse_foreign(place: Path, within: str = "") -> None:
     except FileNotFoundError:
         return
     if found.st_uid not in _TRUSTED:
-        raise Refused(f"{place} belongs to uid {found.st_uid}, who could exchange what is put there; right: uid 0's")
+        raise Refused(
+            f"{place} belongs to uid {found.st_uid}, who could replace what is put there; its owner must be uid 0"
+        )
     if stat.S_ISLNK(found.st_mode):
         real = place.resolve()
         if within and not real.is_relative_to(Path(within).resolve()):
-            raise Refused(f"{place} is a link that leads out of {within}, to {real}; right: a directory")
+            raise Refused(f"{place} is a link that leads out of {within}, to {real}; use a directory")
         for above in (*reversed(real.parents), real):
             if above.is_relative_to(Path(within or "/").resolve()):
                 refuse_foreign(above, within)
     elif not stat.S_ISDIR(found.st_mode):
-        raise Refused(f"{place} is no directory")
+        raise Refused(f"{place} is not a directory")
     elif found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        raise Refused(f"{place} has mode {stat.S_IMODE(found.st_mode):04o}, so anybody may exchange what is put there")
+        raise Refused(
+            f"{place} has mode {stat.S_IMODE(found.st_mode):04o}, so other users could replace what is put there"
+        )
 
 
 def _trusted() -> frozenset[int]:

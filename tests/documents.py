@@ -11,9 +11,11 @@ from pathlib import Path
 
 from tests.vendors.programs import PROGRAMS
 from watchdog.control import schemas
-from watchdog.control.server import ROUTES
+from watchdog.control.server import ROUTES, Route
 from watchdog.core.beat import KEYS
+from watchdog.core.hooks import BUILT_IN
 from watchdog.core.registration import RegistrationRequest
+from watchdog.core.source_entries import KINDS
 from watchdog.owner.git.ignored_files import DIRECTORIES, FILES
 from watchdog.telemetry.catalogue import CATALOGUE
 from watchdog.telemetry.metrics import FIGURES, PREFIX
@@ -30,33 +32,6 @@ DOCUMENTS = (
     ROOT / "tests" / "README.md",
     ROOT / "watchdog/DESIGN.md",
 )
-# (method, path) -> what it does; the table of routes itself is the server's.
-MEANINGS = {
-    (
-        "POST",
-        "/agents",
-    ): "register an agent: 201, or 200 if the same client says the same again; answers with its `env`",
-    ("GET", "/agents"): "living agents, or with `?all` the ended too; `?all_hosts`, `?tag=T`",
-    ("GET", "/agents/{agent_id}"): "one agent with its whole story, by id or name",
-    ("PATCH", "/agents/{agent_id}"): "give its pid (or how it exited)",
-    ("POST", "/agents/{agent_id}/beat"): "a beat; `{}` is a plain one",
-    ("POST", "/sessions/beat"): "a beat from a hook below a shared service, whose `pid` it is",
-    ("POST", "/kill"): "kill agents: TERM, grace, KILL, proof, cleanup",
-    ("POST", "/stop"): "ask agents to end by themselves, then as `/kill`; outcome `stopped`",
-    ("POST", "/cancel"): "stop the agents that work on tasks, and cancel the tasks",
-    ("POST", "/remove"): "close the rows of agents whose process is gone",
-    ("POST", "/purge"): "show, or with `yes` move to the trash, an ended agent's conversation",
-    ("POST", "/reap"): "put in order what dead agents left, now",
-    ("POST", "/reload"): "read the configuration again (admins); `problems` has each fault",
-    ("GET", "/restore"): "worktrees in the trash; `?place=DIR`",
-    ("POST", "/restore"): "bring one back: `id`, `place`, `dry_run`",
-    ("POST", "/hold"): "no kills of these agents; without targets of all (admins)",
-    ("POST", "/unhold"): "lift holds; without targets the one on all agents",
-    ("GET", "/events"): "JSON lines in order, at least once, also over restarts: `?after=N`, `?agent=ID`, `?follow`",
-    ("GET", "/custody"): "which living processes are agents of this daemon (daemons ask each other)",
-    ("GET", "/status"): "whether the daemon does its work, in figures",
-    ("GET", "/metrics"): "figures for Prometheus",
-}
 
 
 def events() -> str:
@@ -77,24 +52,27 @@ def versions() -> str:
     return "\n".join(["| program | version | npm package |", "| --- | --- | --- |", *rows]) + "\n"
 
 
-def keys_of(method: str, path: str) -> str:
-    """The keys of the body that a route takes: those of the schema whose docstring begins with the route."""
+def keys_of(route: Route) -> str:
+    """The keys of the body that a route takes: those of the schema that it names, or whose docstring names it."""
+    method, path = route.method, route.path
+    if route.body is not None:
+        return ", ".join(f"`{key}`" for key in route.body.model_fields)
     if path.endswith("{agent_id}/beat"):
         return ", ".join(f"`{key}`" for key in KEYS)
     if (method, path) == ("POST", "/agents"):
         return ", ".join(f"`{field.name}`" for field in fields(RegistrationRequest) if field.name != "entry")
-    route = f"{method} {path.replace('{agent_id}', 'ID')}"
+    name = f"{method} {path.replace('{agent_id}', 'ID')}"
     for one in vars(schemas).values():
         if isinstance(one, type) and issubclass(one, schemas.Body):
             named = re.split(r"[.;]", one.__doc__ or "")[0].replace(" and /", f", {method} /").split(", ")
-            if route in named:
+            if name in named:
                 return ", ".join(f"`{key}`" for key in one.model_fields)
     return ""
 
 
 def routes() -> str:
     """One row a route, in the server's order, with the keys of its body."""
-    rows = [f"| `{method} {path}` | {MEANINGS[method, path]} | {keys_of(method, path)} |" for method, path, _ in ROUTES]
+    rows = [f"| `{route.method} {route.path}` | {route.does} | {keys_of(route)} |" for route in ROUTES]
     return "\n".join(["| route | what it does | body |", "| --- | --- | --- |", *rows]) + "\n"
 
 
@@ -112,11 +90,29 @@ def rebuildable() -> str:
     return f"- the directories {', '.join(said)};\n- the files {files}.\n"
 
 
+def hooks() -> str:
+    """One row a built-in hook, in the order in which they run."""
+    rows = [
+        f"| `{name}` | {hook.about} | {', '.join(sorted(hook.on))} | {hook.timeout_seconds} s | {hook.retries} |"
+        for name, hook in BUILT_IN.items()
+    ]
+    head = ["| hook | what it does | after the ends | deadline | retries |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def sources() -> str:
+    """One row a kind of registry."""
+    rows = [f"| `{name}` | {kind.registry} | {kind.beat} |" for name, kind in KINDS.items()]
+    return "\n".join(["| kind | registry | a beat is |", "| --- | --- | --- |", *rows]) + "\n"
+
+
 # Name of a block -> the document that has it, from what it is made, and by what.
 BLOCKS: dict[str, tuple[Path, str, Callable[[], str]]] = {
     "events": (DOC / "events.md", "watchdog/telemetry/catalogue.py and metrics.py", events),
     "versions": (DOC / "agents.md", "tests/vendors/programs.py", versions),
     "routes": (DOC / "agents.md", "watchdog/control/server.py and schemas.py", routes),
+    "sources": (DOC / "agents.md", "watchdog/core/source_entries.py", sources),
+    "hooks": (DOC / "cleanup.md", "watchdog/core/hooks.py", hooks),
     "rebuildable": (DOC / "cleanup.md", "watchdog/owner/git/ignored_files.py", rebuildable),
 }
 

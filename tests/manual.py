@@ -46,6 +46,7 @@ class Verb:
     operands: str
     options: tuple[Option, ...]
     choices: tuple[str, ...] = ()  # of its operand
+    about: str = ""  # what its own help says
 
     @property
     def takes_agents(self) -> bool:
@@ -67,7 +68,7 @@ def verb_of(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
         else:
             known += tuple(map(str, action.choices or ()))
             operands.append({"*": f"[{takes}...]", "+": f"{takes}...", "?": f"[{takes}]"}.get(str(action.nargs), takes))
-    return Verb(name, text, " ".join(operands), tuple(options), known)
+    return Verb(name, text, " ".join(operands), tuple(options), known, parser.description or "")
 
 
 def verb_of_help(name: str, text: str, help_: str, operands: str) -> Verb:
@@ -149,12 +150,18 @@ DOCUMENTS = (
 )
 
 
+def prose_of(verb: Verb) -> tuple[str, ...]:
+    """What the manual says of a verb: its line in VERBS, else what its own help says, without examples."""
+    own = (part for part in verb.about.split("\n\n") if not part.startswith(" "))
+    return VERBS.get(verb.name) or tuple(" ".join(part.split()) for part in own)
+
+
 def client_page() -> str:
     """agent-watchdog(1)"""
     whole, found = client()
     verbs_ = [
         f".SS {roff(' '.join(filter(None, [verb.name, verb.operands])))}\n{roff(verb.text)}\n"
-        + "".join(f".PP\n{roff(paragraph)}\n" for paragraph in VERBS[verb.name])
+        + "".join(f".PP\n{roff(paragraph)}\n" for paragraph in prose_of(verb))
         + described(verb.options)
         for verb in found
     ]
@@ -236,7 +243,7 @@ def daemon_page() -> str:
         ),
         part(
             "SIGNALS",
-            "SIGTERM, SIGINT\tstop in order; agents go on living",
+            "SIGTERM, SIGINT\tstop cleanly; agents keep running",
             "SIGHUP\tread the configuration again; one that cannot be used changes nothing",
         ),
         part("ENVIRONMENT", "AGENT_WATCHDOG_CONFIG\tthe TOML file, where --config does not name one"),

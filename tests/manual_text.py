@@ -26,7 +26,7 @@ VERBS: dict[str, tuple[str, ...]] = {
         "Starts an agent and stays beside it. Job control, terminal and exit status are as without it; 126 and 127"
         " mean what they mean in shells. It does not change the directory: the agent works where you start it. It"
         " starts its agent without a daemon too, and registers it as soon as there is one.",
-        "--worktree, --temp-dir and --task name what is put in order after the end. `run` makes the temp dir"
+        "--worktree, --temp-dir and --task name what is cleaned up after the end. `run` makes the temp dir"
         " (--temp-dir auto), you make the worktree before (git worktree add).",
     ),
     "beat": (
@@ -39,9 +39,9 @@ VERBS: dict[str, tuple[str, ...]] = {
     ),
     "list": (
         "The most urgent agents first, below one line that sums up and names what holds back every kill (a hold, a"
-        " doubt, an unusable registry). Each line has status, verdict (or `needs a person`), silence of what is"
-        " allowed, and why, with the reason of a failed cleanup. All ages are of now; a verdict that time alone"
-        " changes is the last look's, one interval old at most.",
+        " doubt, an unusable registry). Each line has status, verdict (or `needs a person`), silence and its"
+        " limit, and why, with the reason of a failed cleanup. Ages are current; a verdict that depends on"
+        " time alone is at most one sweep interval old.",
     ),
     "status": (
         "One verdict on the watchdog itself, what needs attention and what to do, then figures and holds. Exit"
@@ -58,9 +58,10 @@ VERBS: dict[str, tuple[str, ...]] = {
         " given (`stop` likewise).",
     ),
     "stop": (
-        "For an agent that is to continue later. It is asked to end by itself after its current tool call, by the"
+        "For an agent that is to continue later. It is asked to exit after its current tool call, by the"
         " stop command of the program that lists it (hcom stop NAME), and by its exit keys in its pane (tmux,"
-        " kitty, WezTerm; it then has 3 s). What still lives is ended as by `kill` (KILL follows TERM in 5 s after"
+        " kitty, WezTerm; it then has 3 s). What is still running is killed as by `kill` (KILL follows TERM"
+        " in 5 s after"
         " typed keys). The outcome is `stopped`, the worktree stays, and the answer says how its conversation is"
         " resumed (Claude Code, Codex, Antigravity).",
     ),
@@ -70,17 +71,20 @@ VERBS: dict[str, tuple[str, ...]] = {
     "remove": ("Closes the row of an agent whose process is gone. Refuses a living agent.",),
     "purge": (
         "Moves the files of the conversation of an ended agent to the trash beside them (.agent-watchdog-trash-UID/"
-        " in its program's directory, which only you empty); it cannot be resumed any more. Without --yes it shows"
+        " in its program's directory, which only you empty); it can no longer be resumed. Without --yes it shows"
         " them.",
     ),
     "hold": (
-        "Hands off, until `unhold` or for --for. Without a target (root, admins) the daemon kills no agent by"
-        " itself. Before the first signal it calls an open order off; after it, it says that it comes too late.",
+        "No kills, until `unhold` or for --for. Without a target (root, admins) the daemon kills no agent by"
+        " itself. Before the first signal it calls an open order off; after it, the command says that it is too late.",
     ),
-    "unhold": ("Lifts holds; without a target the one on all agents, and the daemon's own doubts.",),
+    "unhold": (
+        "Lifts holds; without a target the one on all agents, and those that the daemon set because it"
+        " doubts itself or the host, which it names.",
+    ),
     "reap": (
-        "Puts in order now what dead agents left behind (the daemon looks every ten minutes). --dry-run shows what,"
-        " and why.",
+        "Cleans up now what dead agents left behind (the daemon does so every ten minutes). --dry-run shows"
+        " what, and why.",
     ),
     "restore": (
         "--dry-run says where the worktree would go. Run it within the repository for another daemon's trash.",
@@ -89,8 +93,8 @@ VERBS: dict[str, tuple[str, ...]] = {
         "Supported are claude, codex, gemini and opencode. Agents known only from these hooks are reported, and not"
         " killed, until a [[policy]] gives their type a ladder with `kill`.",
     ),
-    "mcp": ("Needs the extra `mcp`. The tools that end something take one agent or one task, never a group.",),
-    "reload": ("Waits for the outcome. Where the file is not adopted: exit status 78 and each fault.",),
+    "mcp": ("Needs the extra `mcp`. The destructive tools take one agent or one task, never a group.",),
+    "reload": ("Waits for the outcome. If the file is not adopted: exit status 78 and each fault.",),
     "doctor": (
         "Changes nothing and works without a daemon. Exit status: 0 no fault, though perhaps warnings; 1 a fault.",
     ),
@@ -101,16 +105,17 @@ WORDS = (
     " name, an id and one owner (a uid).",
     "beat\ta message from the agent: it makes progress. With a state: working, idle, waiting (for a human), blocked"
     " (by something else), done.",
-    "promise\tan agent that has beaten with WATCHDOG=1 or a state, or was started with --stall-after, has promised"
-    " to beat. Only silence against a promise counts.",
-    "silence\tthe time without a beat that the daemon itself watched. Clock steps, suspend, a stopped or crashed"
+    "promise\tan agent that has sent a beat with WATCHDOG=1 or a state, or was started with --stall-after,"
+    " has promised to send more. Only silence against a promise counts.",
+    "silence\tthe time without a beat while the daemon was watching. Clock steps, suspend, a stopped or crashed"
     " daemon make no agent silent.",
     "after\tthe silence that is too long: --stall-after, else after_seconds of its policy"
     f" ({_seconds(_POLICY.after)}; {span(_VENDOR.after)} for claude, codex, gemini, opencode and agy).",
-    "activity\twhat is seen of an agent from outside. It delays a verdict and renews no promise.",
-    "lease\tthe agent asked to be silent for a time (--silent-for, a tool with a limit). The cap is wait_limit.",
+    "activity\twhat the daemon sees of an agent from outside. It delays a verdict and renews no promise.",
+    "lease\tthe agent asked to be silent for a time (--silent-for, a tool with a limit). It outlives later"
+    " beats; --silent-for 0s ends it. The maximum is wait_limit.",
     "ladder\tthe steps of a policy: warn, nudge, stop, kill.",
-    "hold\tno kills: an operator's (`hold`), or the daemon's own while it doubts itself.",
+    "hold\tno kills: an operator's (`hold`), or the daemon's own while it doubts itself or the host.",
     "order\ta request to kill or stop one agent, committed before it is carried out.",
     "proved\tevery process of the tree was seen to be gone, by its pidfd and a last look. Cleanup begins only then.",
     f"limits\tstart_limit {span(_POLICY.start_limit)}, busy_limit {span(_POLICY.busy_limit)}, wait_limit"
@@ -158,8 +163,8 @@ LADDER = (
     f"Each step has its pause (nudge_pause_seconds and so on, {span(_POLICY.stop_pause)}), is taken once, also over"
     " a restart, and is held back by whatever holds back a kill; `warn` is always reported. At the first step that"
     " helps, a heartbeat, the ladder ends (agent.obeyed). A ladder without `kill` kills no agent.",
-    "An agent that has not started yet is never nudged and gets no exit keys: what it shows may take Enter for a"
-    " yes. No key is typed over a dialog. A draft in the prompt of Claude Code, Codex, Gemini CLI or opencode keeps"
+    "An agent that has not started yet is never nudged and gets no exit keys: its dialog may take Enter for"
+    " a yes. No key is typed over a dialog. A draft in the prompt of Claude Code, Codex, Gemini CLI or opencode keeps"
     " a nudge away. Before exit keys it is cleared by Ctrl-C, and if it stays, no keys are typed.",
 )
 
@@ -202,7 +207,7 @@ ACTIVITY = (
 )
 
 DOUBTS = (
-    "Before it kills an agent for silence the daemon suspects itself.",
+    "Before it kills an agent for silence the daemon checks itself and the host.",
     "after a gap\tAfter a gap in its own ticks, a suspend, a restart, or when a beat file can be read again, every"
     " agent has one fresh `after`, once in one silence. After a gap, a suspend or a set clock no agent is killed"
     " for two intervals.",

@@ -20,34 +20,52 @@ DAEMON = Path(sys.executable).parent / "agent-watchdogd"
 
 # What stands in the file -> how the one problem begins (after the file's name). tests/test_config.py has as many more.
 TEXTS: dict[str, tuple[bytes, str]] = {
-    "grace is negative": (b"[kill]\ngrace_seconds = -1", "kill.grace_seconds: -1 is wrong; right: greater than"),
-    "grace is text": (b"[kill]\ngrace_seconds = '10s'", "kill.grace_seconds: '10s' is wrong; right: a valid number"),
+    "grace is negative": (b"[kill]\ngrace_seconds = -1", "kill.grace_seconds: -1 is wrong; it must be greater than"),
+    "grace is text": (
+        b"[kill]\ngrace_seconds = '10s'",
+        "kill.grace_seconds: '10s' is wrong; it must be a valid number",
+    ),
     "grace is nan": (b"[kill]\ngrace_seconds = nan", "kill.grace_seconds: nan is wrong"),
     "grace is endless": (b"[kill]\ngrace_seconds = inf", "kill.grace_seconds: inf is wrong"),
-    "grace is a century": (b"[kill]\ngrace_seconds = 4e9", "kill.grace_seconds: 4000000000.0 is wrong; right: less"),
+    "grace is a century": (
+        b"[kill]\ngrace_seconds = 4e9",
+        "kill.grace_seconds: 4000000000.0 is wrong; it must be less",
+    ),
     "grace is beyond floats": (b"[kill]\ngrace_seconds = 1" + b"0" * 400, "kill.grace_seconds: "),
     "grace is beyond int()": (b"[kill]\ngrace_seconds = 1" + b"0" * 5000, "not TOML: "),
     "a typing error": (b"[stall]\nstal_after = 5", "stall.stal_after: unknown key; "),
-    "a policy word": (b"[kill]\npolite = 'fial'", "kill.polite: 'fial' is wrong; right: 'main_first' or 'all'"),
+    "a policy word": (b"[kill]\npolite = 'fial'", "kill.polite: 'fial' is wrong; it must be 'main_first' or 'all'"),
     "looks rarer than stalls": (b"[sweep]\ninterval_seconds = 100", "stall.after_seconds: 120 is less than two sweeps"),
     "a look that never comes": (b"[sweep]\ninterval_seconds = 0", "sweep.interval_seconds: 0 is wrong"),
-    "half a look": (b"[stall]\nconfirm_sweeps = 1.5", "stall.confirm_sweeps: 1.5 is wrong; right: a valid integer"),
-    "true is no number": (b"[kill]\nparallel = true", "kill.parallel: True is wrong"),
-    "a date is no number": (
+    "half a look": (b"[stall]\nconfirm_sweeps = 1.5", "stall.confirm_sweeps: 1.5 is wrong; it must be a valid integer"),
+    "true is not a number": (b"[kill]\nparallel = true", "kill.parallel: True is wrong"),
+    "a date is not a number": (
         b"[kill]\ngrace_seconds = 2026-01-01",
-        "kill.grace_seconds: 2026-01-01 is wrong; right: a",
+        "kill.grace_seconds: 2026-01-01 is wrong; it must be a",
     ),
-    "a time is no number": (b"[stall]\nafter_seconds = 00:02:00", "stall.after_seconds: 00:02:00 is wrong; right: a v"),
-    "a word is no list": (b"[kill]\nladder = 'kill'", "kill.ladder: 'kill' is wrong; right: a list"),
-    "a list of nothing": (b"[kill]\nladder = []", "kill.ladder: [] is wrong; right: at least one"),
-    "a word is no table": (b"[[policy]]\nmatch = 'claude'", "policy[0].match: 'claude' is wrong; right: a table"),
-    "a list is no word": (b"[[policy]]\nmatch = { type = ['a'] }", "policy[0].match.type: ['a'] is wrong; right: a te"),
+    "a time is not a number": (
+        b"[stall]\nafter_seconds = 00:02:00",
+        "stall.after_seconds: 00:02:00 is wrong; it must be a v",
+    ),
+    "a word is no list": (b"[kill]\nladder = 'kill'", "kill.ladder: 'kill' is wrong; it must be a list"),
+    "a list of nothing": (b"[kill]\nladder = []", "kill.ladder: [] is wrong; it must be a list of at least one"),
+    "a word is no table": (b"[[policy]]\nmatch = 'claude'", "policy[0].match: 'claude' is wrong; it must be a table"),
+    "a list is no word": (
+        b"[[policy]]\nmatch = { type = ['a'] }",
+        "policy[0].match.type: ['a'] is wrong; it must be a te",
+    ),
     "a pattern of names": (
         b"[[policy]]\nmatch = { name = 'w-*' }",
-        "policy[0].match.name: 'w-*' fits no agent: a name",
+        "policy[0].match.name: 'w-*' matches no agent: a name",
     ),
-    "a name of nothing": (b"[[policy]]\nmatch = { name = '' }", "policy[0].match.name: '' fits no agent: a name must"),
-    "a name that is a target": (b"[[policy]]\nmatch = { name = 'all' }", "policy[0].match.name: 'all' fits no agent: "),
+    "a name of nothing": (
+        b"[[policy]]\nmatch = { name = '' }",
+        "policy[0].match.name: '' matches no agent: a name must",
+    ),
+    "a name that is a target": (
+        b"[[policy]]\nmatch = { name = 'all' }",
+        "policy[0].match.name: 'all' matches no agent: ",
+    ),
     "a pattern of types": (
         b"[[policy]]\nmatch = { type = 'cl*' }",
         "policy[0].match.type: 'cl*' must be one whole",
@@ -60,7 +78,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "a tag of nothing": (b"[[policy]]\nmatch = { tag = '' }", "policy[0].match.tag: '' is wrong"),
     "a path that is spared": (b"[kill]\nspare = ['/bin/tmux']", "kill.spare[0]: '/bin/tmux' must be a program's name"),
     "a pattern that is spared": (b"[kill]\nspare = ['pg*']", "kill.spare[0]: 'pg*' must be a program's name"),
-    "a group with NUL": (b'[control]\nadmin_group = "a\\u0000"', "control.admin_group: 'a\\x00' is no group"),
+    "a group with NUL": (b'[control]\nadmin_group = "a\\u0000"', "control.admin_group: 'a\\x00' is not a group"),
     "a directory that cuts a URL": (b"[daemon]\nstate_dir = '/a?b'", "daemon.state_dir: '/a?b' holds ? or %"),
     "a directory that a URL reads": (b"[daemon]\nstate_dir = '/a%41'", "daemon.state_dir: '/a%41' holds ? or %"),
     "a parameter of SQLite": (b"[registry]\nurl = 'sqlite:////x.db?mode=ro'", "registry.url: 'sqlite://…' must be pr"),
@@ -69,18 +87,18 @@ TEXTS: dict[str, tuple[bytes, str]] = {
         "registry.url: 'sqlite:////x%41.db' must",
     ),
     "a registry with NUL": (b'[registry]\nurl = "sqlite:////x\\u0000"', "registry.url: 'sqlite:////x\\x00' must be"),
-    "a list is no number": (b"[kill]\ngrace_seconds = [10]", "kill.grace_seconds: [10] is wrong"),
-    "a table is no number": (b"[kill.grace_seconds]\nx = 1", "kill.grace_seconds: {'x': 1} is wrong"),
+    "a list is not a number": (b"[kill]\ngrace_seconds = [10]", "kill.grace_seconds: [10] is wrong"),
+    "a table is not a number": (b"[kill.grace_seconds]\nx = 1", "kill.grace_seconds: {'x': 1} is wrong"),
     "a number is no table": (b"kill = 3", "kill: 3 is wrong"),
     "a table is no list": (b"[policy]\nafter_seconds = 300", "policy: "),
     "a list is no table": (b"[[kill]]\ngrace_seconds = 5", "kill: "),
     "twice the same key": (
         b"[kill]\ngrace_seconds = 1\ngrace_seconds = 2",
-        "not TOML: kill.grace_seconds is set at lines 2 and 3; right: one of them",
+        "not TOML: kill.grace_seconds is set at lines 2 and 3; keep one of them",
     ),
     "twice the same section": (
         b"[stall]\n# [stall]\n[kill]\n [ stall ] # again",
-        "not TOML: [stall] is declared at lines 1 and 4; right: one [stall], with the keys of both",
+        "not TOML: [stall] is declared at lines 1 and 4; use one [stall], with the keys of both",
     ),
     "cut off in the middle": (b"[kill]\ngrace_sec", "not TOML: "),
     "an unended string": (b"[daemon]\nhost = 'x", "not TOML: "),
@@ -126,11 +144,12 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "a hook that never runs": (b"[[hook]]\nname = 'x'\nrun = 'worktree'\non = []", "hook[0].on: "),
     "told after the end": (
         b"[notify]\non = ['daemon.failed']\ncommand = ['x']",
-        "notify.on[0]: 'daemon.failed' is an event that no command can be told of; right: OnFailure= in the unit",
+        "notify.on[0]: 'daemon.failed' is an event that is never passed to the command; instead: OnFailure="
+        " in the unit",
     ),
     "told of itself": (
         b"[notify]\non = ['notify.failed']\ncommand = ['x']",
-        "notify.on[0]: 'notify.failed' is an event that no command can be told of; right: none",
+        "notify.on[0]: 'notify.failed' is an event that is never passed to the command; instead: none",
     ),
     "no port": (b"[metrics]\nlisten = 'localhost'", "metrics.listen: 'localhost' must be HOST:PORT"),
     "a port too high": (
@@ -195,8 +214,8 @@ def test_no_log_is_written_into_a_file_that_the_daemon_works_by(log: str) -> Non
         path.chmod(0o600)
 
         assert problems(path) == [
-            f"log.file: {log!r} is or may become a file that the daemon works by; right: a name that ends in .log,"
-            " outside of the runtime directory (at line 5)"
+            f"log.file: {log!r} is or may become one of the daemon's own files; use a name that ends in .log,"
+            " outside the runtime directory (at line 5)"
         ]
         path.write_text(text.replace(log, f"{directory}/s/a.log"))
         assert load(str(path)).log.file == f"{directory}/s/a.log"
@@ -305,10 +324,9 @@ def test_directories_that_a_start_would_refuse_are_told_before_it() -> None:
         assert done.returncode == 78
         assert done.stderr == (
             f"agent-watchdogd: warning: {path}: log.file: {directory} is a link or a directory; the log goes to stderr"
-            " meanwhile; right: a file\n"
-            f"agent-watchdogd: {path}: daemon.state_dir: {open_to_all}: mode 0777, others may write there;"
-            " right: 0700\n"
-            f"agent-watchdogd: {path}: daemon.runtime_dir: {file}: a link or a file; right: a directory"
+            " meanwhile; use a file\n"
+            f"agent-watchdogd: {path}: daemon.state_dir: {open_to_all}: mode 0777, others may write there; use 0700\n"
+            f"agent-watchdogd: {path}: daemon.runtime_dir: {file}: a link or a file; use a directory"
             f" of uid {os.geteuid()}\n"
         )
         assert check(path, text.format(f"{directory}/x", f"{directory}/y")).returncode == 0
@@ -384,7 +402,7 @@ def test_a_program_that_others_may_change_is_no_hook(
         return
     words = says.format(hook=hook, uid=os.geteuid())
     assert done.returncode == 78
-    assert f"{path}: hook 'x': command: {words}: others could change what runs; right: chmod go-w" in done.stderr
+    assert f"{path}: hook 'x': command: {words}: others could change what runs; run chmod go-w" in done.stderr
     assert f"{path}: notify.command: {words}: " in done.stderr
 
 
@@ -409,7 +427,7 @@ def test_a_root_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (0, f"{path}: fine\n")
     assert done.stderr == (
-        f"agent-watchdogd: warning: {path}: cleanup.roots[1]: {tmp_path}/tpm is no directory here;"
+        f"agent-watchdogd: warning: {path}: cleanup.roots[1]: {tmp_path}/tpm is not a directory here;"
         " no temp dir can lie in it\n"
     )
 
@@ -425,7 +443,7 @@ def test_hooks_that_leave_the_shipped_ones_out_are_a_warning(tmp_path: Path) -> 
     assert done.stderr == (
         f"agent-watchdogd: warning: {path}: hook: yours replace the five shipped ones; not among them: pane,"
         " git_locks, temp_dir, registry_entry; so these stay: terminal panes, locks of a dead git, temp dirs,"
-        " entries of a [[source]] (later they are closed as lost); right: list those that you want, too"
+        " entries of a [[source]] (later they are closed as lost); list those that you want, too"
         """ ([[hook]], name = "pane", run = "pane")\n"""
     )
     assert check(path, "hook = []\n").stderr == ""
@@ -454,10 +472,10 @@ def test_a_source_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
     )
     none = check(path, f"""{source}user = "no-such-user-1"\n""")
     assert none.returncode == 78
-    assert "source[0].user: 'no-such-user-1' is no user of this machine; right: a name that" in none.stderr
+    assert "source[0].user: 'no-such-user-1' is not a user of this machine; use one that" in none.stderr
     if os.geteuid():
         other = check(path, f"""{source}user = "root"\n""")
-        assert "source[0].user: 'root' is somebody else, whose files only root's daemon reads;" in other.stderr
+        assert "source[0].user: only root's daemon can read another user's files ('root');" in other.stderr
 
 
 def test_a_directory_as_registry_is_told_before_a_start(tmp_path: Path) -> None:
@@ -467,7 +485,7 @@ def test_a_directory_as_registry_is_told_before_a_start(tmp_path: Path) -> None:
     done = check(path, f"""[registry]\nurl = "sqlite:///{tmp_path}"\n""")
 
     assert done.returncode == 78
-    assert f"{path}: registry.url: {tmp_path} is a link, a directory or the like; right: the path" in done.stderr
+    assert f"{path}: registry.url: {tmp_path} is a link, a directory or the like; use the path" in done.stderr
 
 
 def test_what_a_start_would_not_find_or_make_is_told_before_it() -> None:
@@ -479,8 +497,8 @@ def test_what_a_start_would_not_find_or_make_is_told_before_it() -> None:
 
         assert (done.returncode, done.stderr) == (
             78,
-            f"agent-watchdogd: {path}: daemon.state_dir: {path}/s cannot be made: {path} is no directory\n"
-            f"agent-watchdogd: {path}: registry.url: there is no directory {directory}/x; right: one that is there\n",
+            f"agent-watchdogd: {path}: daemon.state_dir: {path}/s cannot be made: {path} is not a directory\n"
+            f"agent-watchdogd: {path}: registry.url: there is no directory {directory}/x; use one that exists\n",
         )
         server = check(path, """[registry]\nurl = "postgresql://h/d?foo=1"\n""")
         assert server.returncode == 78

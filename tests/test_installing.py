@@ -70,6 +70,21 @@ def test_what_starts_it_without_systemd_works_as_it_stands(
     assert subprocess.run(pasted, capture_output=True, text=True, check=False).stdout == "started --daemonize\n"
 
 
+@pytest.mark.parametrize("systemd", [True, False])
+def test_lingering_is_advised_only_where_there_is_systemd(
+    target: Target, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], systemd: bool
+) -> None:
+    """Without it there is no loginctl, and nothing that could linger: the advice could not be followed."""
+    manager = Manager(target)
+    manager.present = systemd
+    monkeypatch.setattr(Manager, "running", lambda _: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+
+    say_what_next(target, manager, new_here=True)
+
+    assert ("loginctl enable-linger" in capsys.readouterr().out) == systemd
+
+
 def test_a_full_disk_is_found_before_anything_is_built(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """No disk of a test's is as full as that: what the kernel would say stands here."""
     room(target)

@@ -193,3 +193,144 @@ def test_no_module_collides_with_the_other_watchdog() -> None:
     """PyPI's watchdog has modules of these names, and python-daemon imports as `daemon`."""
     taken = {"events", "version", "__main__", "watchmedo", "observers", "utils", "tricks", "daemon"}
     assert not taken & {path.stem for path in PACKAGE.iterdir()}
+
+
+# -- values instead of shared objects ----------------------------------------------------------------------------------
+
+# Modules that assign to fields of another module's objects all the same, each with its reason.
+ASSIGN_TO_OTHERS = {
+    "cli.doctor": "it fills in `cli.seen.Seen`, and its class says so",
+    "cli.events": "an argparse namespace, whose fields nobody declares",
+    "cli.run.wrapper": "an argparse namespace",
+    "service.wiring": "where a lower part calls a higher one: the higher one is made later",
+    "processes.procfs": "ctypes declares the result of a C function so",
+    "processes.reader_main": "the reader process sets up the module `bounded` for itself",
+    "processes.table": "the reader process tells the module `bounded` what can be read",
+    "reaper.reaper": "a leftover's result: `Leftover` is its own list's",
+    "reaper.shares": "the registry's set of users over their share",
+    "registry.health_queries": "the trouble that `engines` keeps",
+    "registry.store": "the trouble that `engines` keeps",
+    "service.main_loop": "wiring: the parts are given what they call",
+    "service.signal_flags": "a hook of the interpreter",
+    "telemetry.logger": "hooks of the interpreter, and of logging",
+}
+
+
+def targets_of(node: ast.AST) -> list[ast.expr]:
+    """What a statement assigns to."""
+    match node:
+        case ast.Assign(targets=targets):
+            pass
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            targets = [target]
+        case _:
+            return []
+    return [one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+
+
+def fields_declared(nodes: list[ast.AST]) -> set[str]:
+    """Fields of the classes of that module: what it may assign to, of whatever object."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            found |= {name_in(one.target) for one in node.body if isinstance(one, ast.AnnAssign)}
+        for target in targets_of(node):
+            if isinstance(target, ast.Attribute) and name_in(target.value) == "self":
+                found.add(target.attr)
+    return found
+
+
+def name_in(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def made_here(function: ast.AST) -> set[str]:
+    """Names of what is constructed in that function."""
+    found = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and isinstance(node.value, ast.Call):
+            targets = [node.target] if isinstance(node, ast.NamedExpr) else targets_of(node)
+            found |= {name_in(target) for target in targets}
+    return found - {""}
+
+
+def assigned_to_others(nodes: list[ast.AST]) -> list[tuple[int, str]]:
+    """Assignments to fields that no class of the module has, of objects that the function has not made."""
+    declared, found = fields_declared(nodes), []
+    functions = [one for one in nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for target in [one for node in nodes for one in targets_of(node)]:
+        if not isinstance(target, ast.Attribute) or target.attr in declared or name_in(target.value) in ("self", "cls"):
+            continue
+        around = [one for one in functions if one.lineno <= target.lineno <= (one.end_lineno or 0)]
+        if name_in(target.value) not in set[str]().union(*map(made_here, around)):
+            found.append((target.lineno, ast.unparse(target)))
+    return found
+
+
+def test_nobody_assigns_to_a_field_of_another_modules_object() -> None:
+    """Whoever wants another object to change calls a method of it, whose name says what happens."""
+    doing = {name_of(path): shape(path).assigned_to_others for path in FILES}
+    for module, found in doing.items():
+        assert not found or module in ASSIGN_TO_OTHERS, f"{module}:{found[0][0]} assigns to {found[0][1]}"
+    over = [module for module in ASSIGN_TO_OTHERS if not doing.get(module)]
+    assert not over, f"take these out of ASSIGN_TO_OTHERS: {over}"
+
+
+# The sizes from which a class or a function is no longer one thing. What is larger today stands in LARGE, each with the
+# size that it may have at most.
+METHODS, FIELDS, ARGUMENTS, LINES = 15, 15, 7, 60
+LARGE = {
+    "cli.seen.Seen": 36,  # what doctor has seen of a machine: a form with a line for each question
+    "core.vendors.vendor.Vendor": 17,  # an entry of a table: what is known of one agent program, by name
+    "registry.agent_queries.AgentQueries": 22,
+}
+
+
+def sizes(nodes: list[ast.AST]) -> list[tuple[str, str, int, int]]:
+    """Of each class and function: its name, what is counted, how much is allowed, how much there is."""
+    found = []
+    inside = {id(one): f"{c.name}." for c in nodes if isinstance(c, ast.ClassDef) for one in c.body}
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{inside.get(id(node), '')}{node.name}"
+            found.append((name, "lines", LINES, (node.end_lineno or 0) - node.lineno + 1))
+        elif isinstance(node, ast.ClassDef):
+            methods = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+            found.append((node.name, "public methods", METHODS, sum(one.name[0] != "_" for one in methods)))
+            arguments = [one.args for one in methods if one.name == "__init__"]
+            found += [(node.name, "arguments", ARGUMENTS, len(a.args) + len(a.kwonlyargs) - 1) for a in arguments]
+            decorators = " ".join(map(ast.unparse, node.decorator_list))
+            if "dataclass" in decorators and "frozen=True" not in decorators:
+                fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+                found.append((node.name, "fields", FIELDS, len(fields)))
+    return found
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is looked at of a file's classes and functions."""
+
+    assigned_to_others: tuple[tuple[int, str], ...]
+    sizes: tuple[tuple[str, str, int, int], ...]
+
+
+@cache
+def shape(path: Path) -> Shape:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    return Shape(tuple(assigned_to_others(nodes)), tuple(sizes(nodes)))
+
+
+def test_classes_and_functions_are_of_a_size_to_be_read() -> None:
+    """A class has 15 public methods at most, a mutable dataclass 15 fields, a constructor 7 arguments, a function 60
+    lines; a migration is a list of statements.
+    """
+    large = set()
+    for path in FILES:
+        if "migrations" in path.parts:
+            continue
+        for name, what, most, count in shape(path).sizes:
+            if count > most:
+                where = f"{name_of(path)}.{name}"
+                large.add(where)
+                assert count <= LARGE.get(where, most), f"{path}: {name} has {count} {what}; {most} at most"
+    assert large == set(LARGE), f"no longer large; take them out of LARGE: {set(LARGE) - large}"

@@ -74,7 +74,7 @@ FEATURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "task_row": ("Registry", "its task failed, ready for retry or cancelled", ("coffee", "fleet")),
     "bytes": ("Registry", "all else byte for byte as it was", tuple(SYSTEMS)),
     "ghosts": ("Registry", "stale entries closed", tuple(SYSTEMS)),
-    "thread": ("Registry", "a thread's ident in the pid column is no pid", ("coffee",)),
+    "thread": ("Registry", "a thread's ident in the pid column is not a pid", ("coffee",)),
     "event": ("Registry", "its own event of the end", ("hcom", "sessions")),
     "messages": ("Registry", "messages removed when asked for", ("relay",)),
     "schema": ("Registry", "another version of its layout left alone", tuple(SYSTEMS)),
@@ -106,7 +106,8 @@ _DB = "tests/owner/sources/test_orchestrator_db.py"
 _E2E = "tests/e2e/test_orchestrator_db.py"
 _TASKS = "tests/owner/sources/test_fleet_tasks.py"
 _TASKS_E2E = "tests/e2e/test_fleet_tasks.py"
-_PANES = "tests/owner/test_panes.py"
+_PANES = "tests/owner/terminals/test_panes.py"
+_TERMINALS = "tests/owner/terminals/test_other_terminals.py"
 _MUX = "tests/owner/sources/test_agent_sessions.py"
 _MUX_E2E = "tests/e2e/test_agent_sessions.py"
 SHOWN: dict[str, dict[str, str]] = {
@@ -137,13 +138,13 @@ SHOWN: dict[str, dict[str, str]] = {
     "crash_cause": {ALL: "tests/e2e/test_out_of_memory.py::test_the_kernels_kill_for_want_of_memory_is_told_as_such"},
     "wake": {ALL: "tests/kill/test_safeguards.py::test_after_a_gap_a_suspend_or_a_set_clock_no_kill_for_two_intervals"},
     "no_signal": {ALL: "tests/e2e/test_story.py::test_who_promised_no_beat_lives"},
-    "name": {ALL: "tests/cli/test_verbs.py::test_kill_prints_json_with_the_keys_of_the_command"},
+    "name": {ALL: "tests/cli/test_kill.py::test_kill_prints_json_with_the_keys_of_the_command"},
     "several": {ALL: "tests/control/routes/test_kill.py::test_one_bad_target_does_not_stop_the_others"},
     "pid": {ALL: "tests/control/routes/test_kill.py::test_a_pid_of_an_agent_is_a_target"},
     "all_stalled": {ALL: "tests/control/routes/test_kill.py::test_stalled_picks_those_stalled_or_silent_for_longer"},
     "task": {ALL: "tests/control/routes/test_kill.py::test_stop_and_cancel_end_politely"},
     "orphans": {ALL: "tests/e2e/test_reap.py::test_orphans_are_ended_by_marker_or_identity_and_nobody_else"},
-    "preview": {ALL: "tests/control/test_answers.py::test_a_group_from_within_an_agents_tree_is_only_shown"},
+    "preview": {ALL: "tests/control/test_caller_tree.py::test_a_group_from_within_an_agents_tree_is_only_shown"},
     "keys": {ALL: "tests/e2e/test_pane.py::test_stop_types_the_exit_keys_and_the_agent_leaves"},
     "stop_flag": {ALL: "tests/e2e/test_stop.py::test_cancel_ends_a_looping_agent_after_its_present_tool_call"},
     "term": {ALL: "tests/e2e/test_story.py::test_a_silent_agent_is_ended_whole_and_cleaned_up"},
@@ -158,7 +159,9 @@ SHOWN: dict[str, dict[str, str]] = {
     },
     "blocked_writer": {"coffee": f"{_E2E}::test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else"},
     "close_pane": {ALL: f"{_PANES}::test_the_pane_of_a_launcher_is_closed_after_its_agent"},
-    "close_kitty": {ALL: "tests/owner/test_other_terminals.py::test_a_window_is_found_read_typed_into_and_closed"},
+    "close_kitty": {
+        ALL: "tests/owner/terminals/test_other_terminals.py::test_a_window_is_found_read_typed_into_and_closed"
+    },
     "pane_missing": {ALL: "tests/e2e/test_pane.py::test_a_pane_that_cannot_be_closed_leaves_the_kill_a_success"},
     "headless": {ALL: f"{_PANES}::test_who_has_no_terminal_sits_in_no_pane"},
     "tmux_server": {
@@ -199,9 +202,9 @@ SHOWN: dict[str, dict[str, str]] = {
     "worktree": {ALL: "tests/e2e/test_story.py::test_a_dirty_worktree_is_kept_and_said_so"},
     "temp": {ALL: "tests/e2e/test_reap.py::test_temp_dirs_of_the_dead_go_after_retention_and_those_of_the_living_stay"},
     "notify": {ALL: "tests/e2e/test_crash.py::test_a_crash_is_told_by_the_stream_and_by_the_command"},
-    "audit": {ALL: "tests/cli/test_verbs.py::test_why_tells_the_whole_story_in_order"},
-    "json": {ALL: "tests/control/test_answers.py::test_one_kill_polite_and_by_force_has_the_documented_values"},
-    "unregistered": {ALL: "tests/control/test_answers.py::test_a_pid_that_is_no_agents_is_refused_with_a_hint"},
+    "audit": {ALL: "tests/cli/test_why.py::test_why_tells_the_whole_story_in_order"},
+    "json": {ALL: "tests/control/views/test_results.py::test_one_kill_polite_and_by_force_has_the_documented_values"},
+    "unregistered": {ALL: "tests/control/test_resolve.py::test_a_pid_that_is_no_agents_is_refused_with_a_hint"},
     "own_stop": {"hcom": "tests/e2e/test_stop.py::test_the_own_stop_of_the_program_that_lists_it_comes_first"},
     "messages": {"relay": "tests/e2e/test_removing.py::test_its_messages_go_with_it_and_nobody_elses"},
     "resume": {
@@ -212,8 +215,8 @@ SHOWN: dict[str, dict[str, str]] = {
         "sessions": f"{_MUX}::test_a_purge_terminates_a_stopped_row_and_keeps_its_id",
         ALL: "tests/owner/test_conversations.py::test_a_purge_moves_that_conversation_alone",
     },
-    "errors": {ALL: "tests/control/test_answers.py::test_an_error_has_the_documented_keys"},
-    "again": {ALL: "tests/cli/test_verbs.py::test_kill_prints_json_with_the_keys_of_the_command"},
+    "errors": {ALL: "tests/control/views/test_results.py::test_an_error_has_the_documented_keys"},
+    "again": {ALL: "tests/cli/test_kill.py::test_kill_prints_json_with_the_keys_of_the_command"},
     "tag": {ALL: "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
     "all": {ALL: "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
     "lines": {"hcom": "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},

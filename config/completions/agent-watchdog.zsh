@@ -4,24 +4,24 @@ _agent_watchdog() {
     local -a verbs
     verbs=(
         'run:start a program as a watched agent  run --name N -- CMD'
-        'beat:say from within an agent that it makes progress'
-        'register:tell the daemon of an agent that you start yourself'
-        'list:who is watched, with verdict and silence'
+        'beat:report progress from within an agent'
+        'register:register an agent that you start yourself'
+        'list:the agents that are watched, with verdict and silence'
         'status:whether the watchdog itself is well'
         'why:one agent’s whole story, with evidence'
         'events:what happened, one event a line'
-        'kill:end agents with their whole process trees'
+        'kill:kill agents with their whole process trees'
         'stop:ask agents to stop'
-        'cancel:stop who works on a task, and cancel it'
+        'cancel:stop the agents that work on a task, and cancel it'
         'remove:close the rows of agents whose process is gone'
         'purge:move an ended agent’s conversation to the trash'
-        'hold:do nothing to agents until told otherwise'
+        'hold:keep agents from being killed until `unhold`'
         'unhold:lift holds'
-        'reap:put in order what dead agents left behind'
-        'restore:list worktrees in the trash, or bring one back'
+        'reap:clean up what dead agents left behind'
+        'restore:list worktrees in the trash, or restore one'
         'install-hooks:have a vendor’s program beat by its own hooks'
         'mcp:serve the verbs as MCP tools on stdin and stdout'
-        'reload:have the daemon read its configuration again; fails visibly'
+        'reload:have the daemon read its configuration again, and report the result'
         'doctor:what is wrong with this installation, and what to do'
     )
     if [[ $service == agent-watchdogd ]]; then
@@ -30,10 +30,10 @@ _agent_watchdog() {
             '*--help[show this help message and exit]' \
             '*--version[show program’s version number and exit]' \
             '*--config[the TOML file (default  $AGENT_WATCHDOG_CONFIG, /etc or XDG)]:FILE:_files' \
-            '*--check[say everything that is wrong with the configuration, and end]' \
-            '*--observe[decide and log the same, but signal and clean nothing]' \
-            '*--daemonize[go to the background, for hosts without systemd; ends when the daemon is ready, or with its error]' \
-            '*--pidfile[with --daemonize  where its pid stands (default  agent-watchdog.pid beside the sockets)]:FILE:_files' \
+            '*--check[report every fault of the configuration, and exit]' \
+            '*--observe[decide and log as usual, but send no signal and clean up nothing]' \
+            '*--daemonize[run in the background, for hosts without systemd; returns when the daemon is ready, or with its error]' \
+            '*--pidfile[with --daemonize  the file for its pid (default  agent-watchdog.pid beside the sockets)]:FILE:_files' \
             ':: :'
         return
     fi
@@ -52,19 +52,19 @@ _agent_watchdog() {
             _arguments \
                 '*-h[show the help and end]' \
                 '*--help[show the help and end]' \
-                '*--name[what it is called (default  the program’s name and a suffix)]:N: ' \
-                '*--replace[end a living agent of ours of that name first, and start when it is proved dead]' \
+                '*--name[the agent’s name (default  the program’s name and a suffix)]:N: ' \
+                '*--replace[kill your living agent of that name first, and start when it is proved dead]' \
                 '*--tag[may be given several times]:T: ' \
-                '*--type[claude, codex, ...  which   policy   holds]:T:(agy claude codex gemini opencode)' \
+                '*--type[claude, codex, ...  selects the   policy  ]:T:(agy claude codex gemini opencode)' \
                 '*--task[the task that it works on]:ID: ' \
-                '*--parent[default  the agent in whose environment we are]:AGENT:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
-                '*--stall-after[promise a beat at least that often (90s, 15m, 2h); else from the first beat on]:D: ' \
-                '*--beat-every[the rhythm in which it beats]:D: ' \
-                '*--ttl[may live that long]:D: ' \
-                '*--worktree[the git worktree to put in order afterwards]:DIR:_files -/' \
+                '*--parent[default  the agent in whose environment this runs]:AGENT:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
+                '*--stall-after[promise a beat at least that often (90s, 15m, 2h); without it silence counts from the first beat]:D: ' \
+                '*--beat-every[the interval at which it sends beats]:D: ' \
+                '*--ttl[kill it after that long]:D: ' \
+                '*--worktree[the git worktree to clean up afterwards (CMD still starts in the current directory)]:DIR:_files -/' \
                 '*--temp-dir[the directory to remove afterwards; `auto` makes one and sets TMPDIR]:DIR:_files -/' \
                 '*--beat-file[a file whose change is a beat]:FILE:_files' \
-                '*--log[a log of its  growth is a sign of work, no beat]:FILE:_files' \
+                '*--log[its log  growth is a sign of work, not a beat]:FILE:_files' \
                 '*--transcript[its transcript, likewise]:FILE:_files' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*::word:_normal' ;;
@@ -72,11 +72,11 @@ _agent_watchdog() {
             _arguments \
                 '*-h[show the help and end]' \
                 '*--help[show the help and end]' \
-                '*--agent[for another agent than the one in whose environment we are]:A:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
+                '*--agent[for another agent than the one in whose environment this runs]:A:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
                 '*--state[working, idle, waiting (for a human), blocked or done]:S:(blocked done idle waiting working)' \
                 '*--progress[a number that grows with the work]:N: ' \
-                '*--silent-for[expect no beat for that long (90s, 15m, 2h; 0s ends it)]:D: ' \
-                '*--tool[a tool runs ("" says that it has ended)]:NAME: ' \
+                '*--silent-for[expect no beat for that long (90s, 15m, 2h), even if beats come in between; 0s ends this]:D: ' \
+                '*--tool[a tool is running (""  it has finished)]:NAME: ' \
                 '*--tool-limit[and may take that long]:D: ' \
                 '*--note[shown by `list` and `why`]:TEXT: ' \
                 '*--from[for a vendor hook  the event is read on stdin (claude, codex, gemini, opencode)]:VENDOR: ' \
@@ -88,22 +88,22 @@ _agent_watchdog() {
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--name[1 to 64 of A-Z a-z 0-9 . _ -; unique among your living agents]:NAME: ' \
-                '*--pid[its main process; without, tell it later (PATCH /v1/agents/ID)]:PID: ' \
-                '*--replace[end your living agent of that name first]' \
+                '*--pid[its main process; if omitted, give it later (PATCH /v1/agents/ID)]:PID: ' \
+                '*--replace[kill your living agent of that name first]' \
                 '*--tag[a tag, for `kill tag T` (repeatable)]:T: ' \
                 '*--type[claude, codex, ...  which policy applies]:T:(agy claude codex gemini opencode)' \
                 '*--task[the task it works on; its status is written back]:ID: ' \
                 '*--parent[the agent that starts it (default  the one we run in)]:AGENT:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
                 '*--stall-after[silence that is too long, like 120s or 15m]:D: ' \
-                '*--beat-every[its own rhythm of heartbeats]:D: ' \
-                '*--interval[its own rhythm of heartbeats]:D: ' \
-                '*--ttl[end it after that long, whatever it does]:D: ' \
-                '*--worktree[its git worktree, put in order after it has ended]:DIR:_files -/' \
+                '*--beat-every[the interval at which it sends heartbeats]:D: ' \
+                '*--interval[the interval at which it sends heartbeats]:D: ' \
+                '*--ttl[kill it after that long, whatever it does]:D: ' \
+                '*--worktree[its git worktree, cleaned up after it has ended]:DIR:_files -/' \
                 '*--temp-dir[its temp dir, removed after it has ended]:DIR:_files -/' \
                 '*--beat-file[a file whose change counts as a heartbeat]:FILE:_files' \
-                '*--log[a log of its  growth is a sign of work, no heartbeat]:FILE:_files' \
+                '*--log[its log  growth is a sign of work, not a heartbeat]:FILE:_files' \
                 '*--transcript[its transcript, likewise]:FILE:_files' \
-                '*--queued[it waits for its start  not judged before it has a pid]' \
+                '*--queued[it is queued  not judged before it has a pid]' \
                 '*::word: ' ;;
         list)
             _arguments \
@@ -111,11 +111,11 @@ _agent_watchdog() {
                 '*--help[show this help message and exit]' \
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
-                '*--all[agents that have ended, too]' \
-                '*--all-hosts[other hosts’ agents too, where hosts share a registry]' \
+                '*--all[also agents that have ended]' \
+                '*--all-hosts[also agents of other hosts that share the registry]' \
                 '*--tag[only agents with that tag]:T: ' \
-                '*--names[names alone, one a line (for completion and scripts)]' \
-                '*--watch[again every 2 seconds, until Ctrl-C]' \
+                '*--names[names only, one a line (for completion and scripts)]' \
+                '*--watch[refresh every 2 seconds, until Ctrl-C]' \
                 '*::word: ' ;;
         status)
             _arguments \
@@ -137,9 +137,9 @@ _agent_watchdog() {
                 '*--help[show this help message and exit]' \
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
-                '*--agent[only this agent’s]:A:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
+                '*--agent[only events of this agent]:A:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
                 '*--after[only events with a higher id]:ID: ' \
-                '*--since[only of that time until now, like 2h]:D: ' \
+                '*--since[only events of the last D, like 2h]:D: ' \
                 '*-f[wait for more, until Ctrl-C]' \
                 '*--follow[wait for more, until Ctrl-C]' \
                 '*::word: ' ;;
@@ -150,13 +150,13 @@ _agent_watchdog() {
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--reason[why; kept in the history]:TEXT: ' \
-                '*--force[KILL at once, without TERM and grace]' \
+                '*--force[KILL at once, without TERM and grace period]' \
                 '*--grace[time between TERM and KILL (default  the policy’s)]:D: ' \
                 '*--stall-after[with `stalled`  silent for that long, and not waiting]:D: ' \
                 '*--children[their child agents too, after them]' \
-                '*--go[from within an agent  do it also for all, tag X, type X]' \
+                '*--go[needed within an agent for the targets all, tag X, type X]' \
                 '*--no-cleanup[leave worktree, temp dir and the rest as they are]' \
-                '*--dry-run[say what would be killed, and do nothing]' \
+                '*--dry-run[show what would be killed, and do nothing]' \
                 '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         stop)
             _arguments \
@@ -166,8 +166,8 @@ _agent_watchdog() {
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--reason[why; kept in the history]:TEXT: ' \
                 '*--children[their child agents too, after them]' \
-                '*--go[from within an agent  do it also for all, tag X, type X]' \
-                '*--dry-run[say who would be stopped, and do nothing]' \
+                '*--go[needed within an agent for the targets all, tag X, type X]' \
+                '*--dry-run[show which agents would be stopped, and do nothing]' \
                 '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         cancel)
             _arguments \
@@ -177,7 +177,7 @@ _agent_watchdog() {
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--reason[why; kept in the history]:TEXT: ' \
                 '*--children[their child agents too, after them]' \
-                '*--dry-run[say who would be stopped, and do nothing]' \
+                '*--dry-run[show which agents would be stopped, and do nothing]' \
                 '*::word: ' ;;
         remove)
             _arguments \
@@ -186,8 +186,8 @@ _agent_watchdog() {
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--reason[why; kept in the history]:TEXT: ' \
-                '*--with-messages[what foreign registries keep for them, too]' \
-                '*--dry-run[say which would be closed, and do nothing]' \
+                '*--with-messages[also close their entries in other programs’ registries]' \
+                '*--dry-run[show which rows would be closed, and do nothing]' \
                 '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         purge)
             _arguments \
@@ -195,7 +195,7 @@ _agent_watchdog() {
                 '*--help[show this help message and exit]' \
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
-                '*--yes[do it; without it this says what would go]' \
+                '*--yes[do it; without --yes, only show what would be moved]' \
                 '*:word:{compadd -- $(agent-watchdog list --all --names 2>/dev/null)}' ;;
         hold)
             _arguments \
@@ -219,7 +219,7 @@ _agent_watchdog() {
                 '*--help[show this help message and exit]' \
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
-                '*--dry-run[say what is there and why, and do nothing]' \
+                '*--dry-run[show what is there and why, and do nothing]' \
                 '*::word: ' ;;
         restore)
             _arguments \
@@ -228,7 +228,7 @@ _agent_watchdog() {
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--repository[a directory in its repository (default  the current one)]:DIR:_files -/' \
-                '*--dry-run[say where it would go, and do nothing]' \
+                '*--dry-run[show where it would go, and do nothing]' \
                 '*::word: ' ;;
         install-hooks)
             _arguments \
@@ -251,7 +251,7 @@ _agent_watchdog() {
                 '*--help[show this help message and exit]' \
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
-                '*--pid[only if the daemon there has that pid (for the unit)]:N: ' \
+                '*--pid[only if the daemon at the socket has that pid (for the unit)]:N: ' \
                 '*::word: ' ;;
         doctor)
             _arguments \

@@ -34,7 +34,7 @@ class Made:
         file = directory / "subuid"
         file.write_text(f"{ALICE}:{SUB}:65536\n")
         self.clock, self.log = Hand(), Kept()
-        self.metrics = Metrics(dict, dict)
+        self.metrics = Metrics()
         users = Users(self.clock, self.log, str(file))
         asyncio.run(users.begin())
         self.it = Admission(users, self.clock, self.metrics, self.log)

@@ -19,16 +19,16 @@ def test_one_owners_events_do_not_fill_the_queue(tmp_path: Path) -> None:
 
     async def play() -> list[int]:
         registry = AsyncStore(store)
-        chronicle = EventRecorder(registry, Clock(), Recorder())
+        recorder = EventRecorder(registry, Clock(), Recorder())
         for _ in range(OF_ONE + 50):
-            chronicle.tell("agent.late", agent("m"), "silent")
-        lost = [chronicle.lost]
-        chronicle.tell("agent.late", agent("a", uid=1001), "silent")
-        lost.append(chronicle.lost)
+            recorder.tell("agent.late", agent("m"), "silent")
+        lost = [recorder.lost]
+        recorder.tell("agent.late", agent("a", uid=1001), "silent")
+        lost.append(recorder.lost)
         await registry.write(store.add_event, "t", "m", "t", "w", Clock().now().wall)  # after those
-        chronicle.tell("agent.late", agent("m"), "silent")
+        recorder.tell("agent.late", agent("m"), "silent")
         await registry.write(store.add_event, "t", "m", "t", "w", Clock().now().wall)
-        return [*lost, chronicle.lost]
+        return [*lost, recorder.lost]
 
     assert asyncio.run(play()) == [50, 50, 50]
     assert [row.event for row in store.events(0, agent_id="a")] == ["agent.registered", "agent.late"]

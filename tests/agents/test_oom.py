@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from watchdog.agents import oom
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Policy, Registration, Status
 
 
@@ -17,8 +17,8 @@ def agent(tmp_path: Path) -> Agent:
         (tmp_path / name).mkdir()
         events(tmp_path / name, 1)
     found = Agent(Registration("a" * 32, "alpha", 1000, "h", "b"), Policy(), Status.ENDING)
-    found.oom_counts = {f"{tmp_path}/own": 1, f"{tmp_path}/above": 1}
-    found.exit_signal = signal.SIGKILL
+    found.tree.oom_counts = {f"{tmp_path}/own": 1, f"{tmp_path}/above": 1}
+    found.exit.signal = signal.SIGKILL
     return found
 
 
@@ -30,7 +30,7 @@ def events(directory: Path, count: int) -> None:
 def test_a_count_that_grew_says_who_it_was(agent: Agent, tmp_path: Path) -> None:
     assert oom.told(agent) is None
     events(tmp_path / "own", 3)
-    assert oom.told(agent) == f"ended by the kernel for want of memory (oom_kill 2 in {tmp_path}/own)"
+    assert oom.told(agent) == f"killed by the kernel's OOM killer (oom_kill 2 in {tmp_path}/own)"
 
 
 def test_the_cgroup_above_tells_when_the_own_one_is_gone(agent: Agent, tmp_path: Path) -> None:
@@ -38,20 +38,20 @@ def test_the_cgroup_above_tells_when_the_own_one_is_gone(agent: Agent, tmp_path:
     (tmp_path / "own/memory.events").unlink()
     assert oom.told(agent) is None
     events(tmp_path / "above", 2)
-    assert oom.told(agent) == f"probably ended by the kernel for want of memory (oom_kill 1 in {tmp_path}/above)"
+    assert oom.told(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/above)"
 
 
 def test_a_shell_that_says_so_of_its_program_is_believed(agent: Agent, tmp_path: Path) -> None:
     """`run -- sh -c "claude …"`: the kernel ended what the shell had started, and it ends with 128 + 9 (sh(1p))."""
-    agent.exit_signal, agent.exit_code = None, 128 + signal.SIGKILL
+    agent.exit.signal, agent.exit.code = None, 128 + signal.SIGKILL
     assert oom.told(agent) is None
     events(tmp_path / "own", 2)
-    assert oom.told(agent) == f"probably ended by the kernel for want of memory (oom_kill 1 in {tmp_path}/own)"
+    assert oom.told(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/own)"
 
 
 @pytest.mark.parametrize("ended", [None, signal.SIGTERM])
 def test_another_end_is_not_told_so(agent: Agent, tmp_path: Path, ended: int | None) -> None:
     """A child of its was the victim."""
     events(tmp_path / "own", 2)
-    agent.exit_signal = ended
+    agent.exit.signal = ended
     assert oom.told(agent) is None

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from watchdog.agents import own_cgroup
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.own_cgroup import CgroupKind, CgroupPlacement
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.processes import identity

@@ -14,12 +14,14 @@ from tests.registry.samples import NOW
 from tests.setuid import Leashed, leashed
 from tests.world import wait_for
 from watchdog.agents import ownership
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.ownership import owner_of
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.errors import OwnerCallFailed, RegistryUnavailable
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.processes import identity
 from watchdog.processes.identity import boot_id, pin, read_identity
 from watchdog.registry.store import AsyncStore, Store
@@ -66,7 +68,7 @@ def test_a_users_agent_is_untouchable_while_its_process_is_in_a_setuid_program(p
         assert owner_of(agent) == U
         process.exec_setuid()
         assert refused(agent) == ownership.UNTOUCHABLE
-        assert agent.untouchable is not None and "effective 0" in agent.untouchable
+        assert agent.owner.untouchable is not None and "effective 0" in agent.owner.untouchable
         process.do(f"os.setresuid({U}, {U}, {U})")
         assert owner_of(agent) == U
         process.sudo()
@@ -83,13 +85,13 @@ def test_roots_agent_that_was_not_root_to_its_end_stays_untouched(public: Path) 
     """Nobody knows what it was when it ended: nothing is opened as root for it."""
     with leashed(public, 0) as process:
         agent = agent_of(process.pid, 0)
-        agent.pidfd = None if agent.identity is None else pin(agent.identity)
+        agent.tree.pidfd = None if agent.identity is None else pin(agent.identity)
         process.do(f"os.setresuid({U}, {V}, {V})")
         assert refused(agent) == ownership.UNTOUCHABLE
         process.process.kill()
         process.process.wait(20)
         assert refused(agent) == ownership.UNTOUCHABLE
-        agent.close()
+        agent.tree.close()
 
 
 @needs_root
@@ -104,13 +106,13 @@ def test_a_drop_counts_when_it_is_committed_and_is_never_seen_again(
     async def story(process: Leashed) -> None:
         store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
         log = Kept()
-        hearing = AgentTracker(Fleet(), str(tmp_path), Clock(), lambda: None, log)
+        tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Clock(), log)
         try:
             agent = agent_of(process.pid, 0)
             agent.reg = replace(agent.reg, pane={"terminal": "tmux", "server": "/roots", "pane": "%1"})
             store.store.add_agent(agent.reg, Status.RUNNING, NOW, "test")
-            hearing.sockets.open(agent.agent_id, 0)
-            hearing.admit(agent)
+            tracker.sockets.open(agent.agent_id, 0)
+            tracker.admit(agent)
             process.do(f"os.setresuid({U}, {U}, {U})")
             assert refused(agent) == ownership.UNTOUCHABLE
             process.sudo()
@@ -119,20 +121,25 @@ def test_a_drop_counts_when_it_is_committed_and_is_never_seen_again(
 
             with monkeypatch.context() as away:
                 away.setattr(store, "write", fail)
-                await hearing.follow(agent, store)
-            assert (agent.reg.owner_uid, agent.dropping) == (0, U)
-            await hearing.follow(agent, store)
-            assert (agent.reg.owner_uid, agent.reg.dropped, agent.reg.pane, agent.dropping) == (U, True, None, None)
+                await tracker.follow(agent, store)
+            assert (agent.reg.owner_uid, agent.owner.dropping) == (0, U)
+            await tracker.follow(agent, store)
+            assert (agent.reg.owner_uid, agent.reg.dropped, agent.reg.pane, agent.owner.dropping) == (
+                U,
+                True,
+                None,
+                None,
+            )
             row = store.store.agent(agent.agent_id)
             assert row is not None and (row.registration.owner_uid, row.registration.pane) == (U, None)
             assert refused(agent) == ownership.UNTOUCHABLE
             process.do(f"os.setresuid({V}, {V}, {V})")
-            await hearing.follow(agent, store)
+            await tracker.follow(agent, store)
             assert agent.reg.owner_uid == U
             assert [event["event"] for event in log.events].count("agent.owner_changed") == 1
-            hearing.forget(agent)
+            tracker.forget(agent)
         finally:
-            hearing.close()
+            tracker.close()
             store.close()
 
     with leashed(public, 0) as process:

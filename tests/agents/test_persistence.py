@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.control.office import Recorder as Kept
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.persistence import AGES_EVERY, PROBE_EVERY, YOUNG, AgentPersistence, restore
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
@@ -149,15 +151,18 @@ def test_a_row_is_written_where_more_than_time_has_changed(tmp_path: Path) -> No
             async def sweep() -> dict[str, tuple[float, int]]:
                 for agent in agents:
                     agent.watch(made.clock.at - INTERVAL, made.clock.at, 2 * INTERVAL)
-                    agent.judged(
-                        judge(agent.observe(Presence.ALIVE, made.clock.at, INTERVAL), agent.policy), 0, INTERVAL
+                    judging.remember(
+                        agent,
+                        judge(judging.observe(agent, Presence.ALIVE, made.clock.at, INTERVAL), agent.policy),
+                        0,
+                        INTERVAL,
                     )
                 await made.sweep()
                 return made.written()
 
             for agent in agents:
                 agent.beat(Beat(), 0, made.clock.now().wall)
-            late.silence = timedelta(seconds=60)
+            late.heartbeat.silence.lasted = timedelta(seconds=60)
             first = await sweep()
             assert first == {"quiet": (0, 1), "beats": (0, 1), "waits": (0, 1), "late": (60, 1)}
             for agent in (beats, late):
@@ -184,7 +189,7 @@ def test_a_tree_is_written_when_a_look_saw_others_and_read_back(tmp_path: Path) 
     async def story() -> None:
         async with bench(tmp_path) as made:
             agent = made.admit("alpha")
-            agent.home_cgroup, agent.members = "/home", (member(10), member(11))
+            agent.tree.home_cgroup, agent.tree.members = "/home", (member(10), member(11))
             made.by_hand(
                 "CREATE TRIGGER refuse BEFORE UPDATE ON agent_lifecycle BEGIN SELECT abs(-9223372036854775807 - 1); END"
             )
@@ -192,15 +197,15 @@ def test_a_tree_is_written_when_a_look_saw_others_and_read_back(tmp_path: Path) 
             made.by_hand("DROP TRIGGER refuse")
             assert await made.sweep(), "it is tried again"
             made.by_hand("UPDATE agent_lifecycle SET home_cgroup = 'by hand'")
-            agent.members = (member(10), member(11))
+            agent.tree.members = (member(10), member(11))
             assert await made.sweep()
             row = made.store.store.agent("alpha" * 4)
             assert row is not None
             assert row.home_cgroup == "by hand", "the same processes are not written again"
             later = Agent(agent.reg, Policy(), Status.RUNNING)
             restore(later, row)
-            assert [one.identity for one in later.members] == [one.identity for one in agent.members]
-            assert later.home_cgroup == "by hand"
+            assert [one.identity for one in later.tree.members] == [one.identity for one in agent.tree.members]
+            assert later.tree.home_cgroup == "by hand"
             for broken in ("{}", "[1]", "[[]]", "[[10]]", '[["a", 7, 8]]', "[[10, 7, 8, 9]]"):
                 made.by_hand(f"UPDATE agent_lifecycle SET members = '{broken}'")
                 _, problems = made.store.store.live_agents("host")

@@ -14,7 +14,8 @@ import pytest
 
 from tests.control.office import Recorder
 from watchdog.agents.admission import Admission
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import identify_pid
 from watchdog.agents.registration import Registered, Registrar, one_spelling
@@ -29,6 +30,7 @@ from watchdog.core.registration import RegistrationRequest
 from watchdog.core.sessions import SESSION
 from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, RegistryUnavailable
 from watchdog.helpers.users import Users
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.metrics import Metrics
@@ -53,8 +55,8 @@ class Room:
         self.log, self.fleet, clock = Recorder(), Fleet(), Clock()
         self.store = AsyncStore(Store(f"sqlite:///{directory}/registry.db").open())
         self.users = Users(clock, self.log, str(directory / "subuid"))
-        self.admission = Admission(self.users, clock, Metrics(dict, dict), self.log)
-        self.tracker = AgentTracker(self.fleet, str(self.notify), clock, lambda: None, self.log)
+        self.admission = Admission(self.users, clock, Metrics(), self.log)
+        self.tracker = AgentTracker(self.fleet, NotifySockets(str(self.notify)), clock, self.log)
         recorder = EventRecorder(self.store, clock, self.log)
         self.registrar = Registrar(self.fleet, self.store, clock, self.settings, self.tracker, self.admission, recorder)
 
@@ -111,8 +113,8 @@ def test_what_was_asked_for_is_in_the_fleet_and_in_the_registry(child: int) -> N
             "alpha", pid=child, tags=("a", "b", "a"), task="T-1", stall_after_seconds=120, worktree="/srv//tree/"
         )
         assert list(here.fleet) == [agent]
-        assert agent.identity is not None and agent.identity.pid == child and agent.pidfd is not None
-        assert (agent.status, agent.promised, agent.reg.command) == (Status.RUNNING, True, "sleep")
+        assert agent.identity is not None and agent.identity.pid == child and agent.tree.pidfd is not None
+        assert (agent.status, agent.heartbeat.said.promised, agent.reg.command) == (Status.RUNNING, True, "sleep")
         assert (agent.reg.tags, agent.reg.worktree) == (("a", "b"), "/srv/tree")
         row = await here.row(agent)
         assert (row.status, row.registration.identity) == (Status.RUNNING, agent.identity)
@@ -197,9 +199,9 @@ def test_a_parent_is_a_living_agent_of_the_same_owner() -> None:
         lead = await here.register("lead")
         for number, word in enumerate(("lead", lead.agent_id, lead.agent_id[:8])):
             assert (await here.register(f"child-{number}", parent=word)).reg.parent_id == lead.agent_id
-        with pytest.raises(BadRequest, match="parent: 'nobody' is no living agent"):
+        with pytest.raises(BadRequest, match="parent: 'nobody' is not a living agent"):
             await here.register("alpha", parent="nobody")
-        with pytest.raises(Forbidden, match="is an agent of another user"):
+        with pytest.raises(Forbidden, match="is another user's agent"):
             await here.register("alpha", THEM, parent="lead")
         await here.register("theirs", THEM)
         with pytest.raises(Forbidden, match=f"belongs to uid {OTHER}, this agent to uid {ME}"):
@@ -213,7 +215,7 @@ def test_a_temp_dir_is_one_agents() -> None:
 
     async def story(here: Room) -> None:
         lead = await here.register("lead", temp_dir="/tmp/of-lead")
-        with pytest.raises(Conflict, match="/tmp/of-lead is that of another living agent"):
+        with pytest.raises(Conflict, match="/tmp/of-lead already belongs to another living agent"):
             await here.register("alpha", temp_dir="/tmp//of-lead/")
         with pytest.raises(Conflict, match="lies in the temp dir of the living agent lead"):
             await here.register("alpha", temp_dir="/tmp/of-lead/inner")
@@ -296,7 +298,7 @@ def test_one_user_does_not_take_the_room_of_all() -> None:
     async def story(here: Room) -> None:
         here.admission.descriptors = 4  # one agent
         await here.register("alpha", THEM)
-        with pytest.raises(Conflict, match=f"uid {OTHER} .* has as many living agents as one may"):
+        with pytest.raises(Conflict, match=f"uid {OTHER} .* already has as many living agents as one user may have"):
             await here.register("beta", THEM)
         await here.register("beta", replace(THEM, admin=True))
 
@@ -362,7 +364,7 @@ def test_a_living_agent_that_the_registry_has_lost_is_watched_again(child: int, 
         copy = replace(copy, registration=replace(copy.registration, agent_id="f" * 32))
         await here.registrar.readopt(copy, with_row=with_row)
         agent = here.fleet.get("f" * 32)
-        assert agent is not None and agent.promised and agent.pidfd is not None
+        assert agent is not None and agent.heartbeat.said.promised and agent.tree.pidfd is not None
         assert (await here.store.read(here.store.store.agent, "f" * 32) is not None) is with_row
         if not with_row:
             await here.registrar.write_row(agent)
@@ -380,7 +382,7 @@ def test_a_process_that_only_the_copy_knows_is_its_agents_again(child: int) -> N
         await here.registrar.restore_identity(agent, agent.reg)
         assert agent.identity is None, "nor does the copy know any"
         await here.registrar.restore_identity(agent, replace(agent.reg, identity=taken.identity))
-        assert (agent.status, agent.pidfd is not None) == (Status.RUNNING, True)
+        assert (agent.status, agent.tree.pidfd is not None) == (Status.RUNNING, True)
         assert (await here.row(agent)).registration.identity == taken.identity
 
     play(story)

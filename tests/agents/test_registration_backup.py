@@ -1,36 +1,14 @@
-"""What was registered is there once more: read back as it was, and never worth more than it says."""
+"""What was registered is there once more, and never worth more than it says."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tests.control.office import Recorder as Kept
-from tests.registry.samples import FULL, NOW
-from watchdog.agents.fleet import Agent
+from tests.registry.test_registration_codec import SIMPLE
+from watchdog.agents.agent import Agent
 from watchdog.agents.registration_backup import RegistrationBackup
 from watchdog.clock import Clock
-from watchdog.core.agent import Policy, Registration, Status
-from watchdog.registry.column_decoders import BadRow
-from watchdog.registry.registration_codec import from_line, from_registration, to_line
-
-SIMPLE = Registration("b" * 32, "beta", 1000, "h1", "b1", created_at=NOW)
-
-
-@pytest.mark.parametrize("registration", [FULL, SIMPLE], ids=["all is said", "little is said"])
-def test_a_registration_comes_back_as_it_was(registration: Registration) -> None:
-    """Every field, also one that a later version adds."""
-    row = from_line(to_line(from_registration(registration, Status.RUNNING, NOW, "/run/x")))
-    for field in fields(Registration):
-        assert getattr(row.registration, field.name) == getattr(registration, field.name), field.name
-    assert (row.status, row.notify_socket, row.beats) == (Status.RUNNING, "/run/x", 0)
-
-
-@pytest.mark.parametrize("line", ["", "[]", "{}", "null", '{"agent_id": 7}', "[" * 100_000, "\0"])
-def test_what_is_no_registration_is_told_as_such(line: str) -> None:
-    """A file in our directory that somebody edited."""
-    with pytest.raises(BadRow):
-        from_line(line)
+from watchdog.core.agent import Policy, Status
 
 
 def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ def test_a_user_means_its_own_agents() -> None:
 def test_an_agent_of_another_user_is_called_so() -> None:
     """Everybody may know that it is there; what nobody has is not found."""
     alices = fleet(agent())
-    with pytest.raises(NotYours, match="'alpha' is an agent of another user; you are uid 1001 and act on your own"):
+    with pytest.raises(
+        NotYours, match="'alpha' is another user's agent; you are uid 1001 and may act only on your own"
+    ):
         selectors.resolve(alices, BOB, "alpha")
     with pytest.raises(AgentNotFound, match="no living agent is called 'beta'"):
         selectors.resolve(alices, BOB, "beta")
@@ -67,7 +69,7 @@ def test_a_number_of_another_pid_namespace_is_nobodys() -> None:
 def test_a_parent_lives_and_has_the_same_owner() -> None:
     both = fleet(agent(), agent("b" * 32, "beta", 1001))
     assert selectors.parent_of(both, ALICE, "alpha", 1000) == "a" * 32
-    with pytest.raises(BadRequest, match="parent: 'nobody' is no living agent; leave it out or name one"):
+    with pytest.raises(BadRequest, match="parent: 'nobody' is not a living agent; name one, or leave this out"):
         selectors.parent_of(both, ALICE, "nobody", 1000)
     with pytest.raises(Forbidden, match="another user"):
         selectors.parent_of(both, ALICE, "beta", 1000)

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tests.agents.test_fleet import agent
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.shared_paths import in_use, refuse_temp_dir, sharing_worktree
 from watchdog.core.agent import Status
 from watchdog.errors import BadRequest, Conflict
@@ -85,7 +86,7 @@ def test_a_temp_dir_beside_or_for_a_sub_agent_is_taken() -> None:
 def test_a_root_of_temp_dirs_is_nobodys_own(path: str) -> None:
     """Case G3: it is never removed. Whoever had it, from a registry of others say, kept all others from theirs."""
     roots = ("/t/roots", "/var/tmp")
-    with pytest.raises(BadRequest, match="take a directory of its own below it"):
+    with pytest.raises(BadRequest, match="use a separate directory below it"):
         refuse_temp_dir(fleet_of(), path, 1000, None, roots)
 
     refuse_temp_dir(fleet_of(agent(A, temp_dir=path)), "/t/roots/mine", 1000, None, roots)

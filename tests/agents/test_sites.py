@@ -1,8 +1,9 @@
 """What hooks are told of an agent's places, by how its end was seen. The whole story: tests/e2e/test_sites.py."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.sites import sites_known
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.sites import KnownSite, Site, known_of
@@ -14,8 +15,8 @@ def agent(status: Status, *, met_alive: bool) -> Agent:
     """With a worktree that was seen, and a temp dir that was not."""
     reg = Registration("a1", "alpha", 0, "h", "b", worktree="/w", temp_dir="/t", created_at=MADE)
     made = Agent(reg, Policy(), status)
-    made.lies_at(Site((1, 2), (3, 4), "refs/heads/x"), None)
-    made.met_alive = met_alive
+    made.amend(replace(reg, worktree_site=Site((1, 2), (3, 4), "refs/heads/x")))
+    made.tree.met_alive = met_alive
     return made
 
 

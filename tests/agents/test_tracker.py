@@ -6,15 +6,18 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.control.office import Recorder as Kept
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, State, Status
 from watchdog.core.process import Identity
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.processes.identity import read_identity
 from watchdog.registry.rows import AgentRow
 
@@ -35,31 +38,35 @@ def test_what_the_main_process_says_before_its_pid_is_told_counts_then(tmp_path:
     """Register, start, tell the pid: a program that is ready at once has spoken in between; not a child."""
 
     async def story() -> None:
-        hearing = AgentTracker(fleet := Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        tracker = AgentTracker(fleet := Fleet(), NotifySockets(str(tmp_path)), Clock(), Kept())
         try:
             agents = {}
             for name, by in (("main", "us"), ("child", "another"), ("ends", "us")):
                 agent = Agent(Registration(name, name, ME, "host", "boot"), Policy(), Status.STARTING)
-                path = hearing.sockets.open(name, ME)
-                hearing.admit(agent)
+                path = tracker.sockets.open(name, ME)
+                tracker.admit(agent)
                 words = "STOPPING=1" if name == "ends" else "READY=1"
                 if by == "us":
                     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
                         speaker.sendto(words.encode(), path)
                 else:
                     subprocess.run([sys.executable, "-c", SAYS, words, path], check=True, timeout=20)
-                hearing.sockets.drain(name)
+                tracker.sockets.drain(name)
                 agents[name] = agent
-                assert agent.beats == 0, "nobody knows yet who the main process is"
+                assert agent.heartbeat.rhythm.beats == 0, "nobody knows yet who the main process is"
             assert len(fleet) == 3
             for agent in agents.values():
-                agent.identify(us(), ME)
-                hearing.identified(agent)
-            assert {name: agent.beats for name, agent in agents.items()} == {"main": 1, "child": 0, "ends": 1}
-            assert agents["ends"].state is State.DONE
-            assert not agents["main"].promised
+                agent.amend(replace(agent.reg, identity=us()))
+                tracker.identified(agent)
+            assert {name: agent.heartbeat.rhythm.beats for name, agent in agents.items()} == {
+                "main": 1,
+                "child": 0,
+                "ends": 1,
+            }
+            assert agents["ends"].heartbeat.said.state is State.DONE
+            assert not agents["main"].heartbeat.said.promised
         finally:
-            hearing.close()
+            tracker.close()
 
     def us() -> Identity:
         found = read_identity(os.getpid(), "host")
@@ -79,7 +86,7 @@ def test_who_may_hold_the_former_socket_is_looked_for_before_anybody_is_taken_in
     )
 
     async def story() -> dict[str, bool]:
-        hearing = AgentTracker(Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Clock(), Kept())
         try:
             rows = [
                 row("holds", holds.pid),
@@ -87,14 +94,14 @@ def test_who_may_hold_the_former_socket_is_looked_for_before_anybody_is_taken_in
                 row("nobody", None),
                 row("run", holds.pid, source="run"),
             ]
-            connected = await hearing.connected(rows)
+            connected = await tracker.connected(rows)
             agents = {}
             for one in rows:
                 agent = agents[one.agent_id] = Agent(one.registration, Policy(), Status.STARTING)
-                hearing.readmit(agent, one, connected)
-            return {name: agent.channel_lost for name, agent in agents.items()}
+                tracker.readmit(agent, one, connected)
+            return {name: agent.heartbeat.silence.hindrance.channel_lost for name, agent in agents.items()}
         finally:
-            hearing.close()
+            tracker.close()
 
     with holds, closed:
         try:
@@ -118,20 +125,20 @@ def test_one_that_was_dead_already_was_not_watched_to_its_end(tmp_path: Path) ->
     """A zombie is held, too, for its exit status; what lies at its places may be somebody else's by now."""
 
     async def story() -> None:
-        hearing = AgentTracker(Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Clock(), Kept())
         try:
             with subprocess.Popen(["sleep", "300"]) as child:
                 for alive in (True, False):
                     agent = Agent(Registration(f"a{alive}", "a", ME, "host", "boot"), Policy(), Status.RUNNING)
-                    hearing.admit(agent)
+                    tracker.admit(agent)
                     identity = read_identity(child.pid, "host")
                     assert identity is not None
-                    agent.identify(identity, ME)
-                    hearing.identified(agent)
-                    assert agent.pidfd is not None and agent.met_alive is alive
+                    agent.amend(replace(agent.reg, identity=identity))
+                    tracker.identified(agent)
+                    assert agent.tree.pidfd is not None and agent.tree.met_alive is alive
                     os.kill(child.pid, signal.SIGKILL)  # Popen's own would reap it
                     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         finally:
-            hearing.close()
+            tracker.close()
 
     asyncio.run(story())

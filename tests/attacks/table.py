@@ -94,7 +94,7 @@ WORKED: dict[str, tuple[str, ...]] = {
 LATER: dict[str, tuple[str, ...]] = {
     "a user fills the socket of an agent that root's `run` started, which is ended for its silence": (
         "tests/attacks/test_run_sockets.py",
-        "tests/cli/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
+        "tests/cli/run/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
     ),
     "names, directories and numbers that a user chose for root": ("tests/attacks/test_places.py",),
     "two users whose hooks hang keep root's from running": (
@@ -137,7 +137,7 @@ LATER: dict[str, tuple[str, ...]] = {
     # These at bc51ea4, and at f87b3bd as well.
     "a user that connects and leaves fills the backlog": (
         "tests/attacks/test_admission.py::test_knocking_without_end_locks_nobody_out",
-        "tests/control/test_server.py::test_who_connects_too_often_is_hung_up_on",
+        "tests/control/test_peers.py::test_who_connects_too_often_is_hung_up_on",
     ),
     "what a request makes the daemon look at is not paid for": (
         "tests/attacks/test_admission.py::test_names_that_are_nobodys_cost_what_they_take",
@@ -195,11 +195,11 @@ HELD: dict[str, tuple[str, ...]] = {
     ),
     "datagrams to others' sockets": (
         "tests/e2e/test_two_people.py::test_a_datagram_to_the_others_socket_is_no_beat",
-        "tests/cli/test_inbox.py::test_another_uid_is_refused_unless_the_agent_runs_as_it_by_now",
+        "tests/cli/run/test_inbox.py::test_another_uid_is_refused_unless_the_agent_runs_as_it_by_now",
     ),
     "control characters, bidi, NUL in every name, note, file name in every view and log": (
         "tests/attacks/test_held.py::test_no_words_of_others_reach_a_terminal_or_the_log_as_they_are",
-        "tests/cli/test_verbs.py::test_words_of_others_cannot_move_the_cursor",
+        "tests/cli/test_list.py::test_words_of_others_cannot_move_the_cursor",
         "tests/telemetry/test_logger.py::test_names_are_dotted_and_every_text_is_one_line",
         "tests/owner/hooks/test_temp_dir.py::test_a_name_that_is_no_utf_8_can_be_told",
     ),
@@ -209,7 +209,7 @@ HELD: dict[str, tuple[str, ...]] = {
     ),
     "PostgreSQL password in cmdline, status, errors, logs": (
         "tests/attacks/test_held.py::test_the_password_of_a_database_is_nowhere_to_be_read",
-        "tests/registry/test_faults.py::test_a_postgresql_url_means_psycopg_and_hides_its_password",
+        "tests/registry/test_engines.py::test_a_postgresql_url_means_psycopg_and_hides_its_password",
         "tests/telemetry/test_logger.py::test_what_is_too_long_is_cut_and_passwords_of_urls_are_hidden",
     ),
     "temp_dir by link, parent link, `..`, hard link, exchange": (
@@ -230,10 +230,10 @@ HELD: dict[str, tuple[str, ...]] = {
         "tests/owner/sources/test_files.py::test_only_a_regular_file_is_read",
     ),
     "slow loris, SCM_RIGHTS, gzip bombs": (
-        "tests/control/test_server.py::test_who_does_not_finish_its_request_is_cut",
-        "tests/control/test_server.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
+        "tests/control/test_peers.py::test_who_does_not_finish_its_request_is_cut",
+        "tests/control/test_peers.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
         "tests/intake/test_notify_sockets.py::test_many_descriptors_are_all_closed",
-        "tests/cli/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
+        "tests/cli/run/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
         "tests/attacks/test_held.py::test_a_compressed_body_is_no_bomb",
     ),
     "unread followers": ("tests/control/routes/test_status.py::test_a_follower_who_does_not_read_stops_nobody",),

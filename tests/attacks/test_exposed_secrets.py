@@ -76,7 +76,7 @@ def test_a_secret_among_arguments_is_seen_by_everybody(place: Path) -> None:
     )
     said = check(place, text, 0o600)
     for key in ("notify.command", "kill.nudge_command", "hook 'h': command"):
-        assert f"{key}: a secret stands among its arguments" in said
+        assert f"{key}: a secret is among its arguments" in said
 
 
 def test_a_registry_and_logs_that_others_may_read(place: Path) -> None:
@@ -95,5 +95,5 @@ def test_a_secret_in_the_environment_of_the_unit(tmp_path: Path) -> None:
     from watchdog.service import exposure  # here, as f87b3bd has none: the others can be played there
 
     (told,) = exposure._drop_ins(str(tmp_path))
-    assert told.startswith(f"{tmp_path}/a.conf: a secret stands in Environment=")
+    assert told.startswith(f"{tmp_path}/a.conf: a secret is in Environment=")
     assert SECRET not in told

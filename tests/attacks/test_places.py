@@ -16,7 +16,8 @@ import pytest
 
 from tests.e2e.test_two_people import Person
 from tests.world import BIN, World
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.own_cgroup import CgroupKind, CgroupPlacement
 from watchdog.config.paths import places_for
 from watchdog.control.routes.restore import chosen
@@ -61,7 +62,7 @@ def test_no_id_of_a_task_that_another_has_taken_keeps_an_agent_from_being_watche
     assert ben.cli("remove", "squatter")[0] == 0
     status, answer = ann.ask("POST", "/v1/agents", {"name": "hers", "task": "1"})
     assert status == 201
-    assert "task 1 is of another user's agent" in str(answer["notes"])
+    assert "task 1 belongs to another user's agent" in str(answer["notes"])
 
     ann.registered("works", "witness", "lease=600", task="2")
     assert ann.cli("kill", "--force", "works")[0] == 0

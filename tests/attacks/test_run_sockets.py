@@ -2,7 +2,7 @@
 
 At 6e2b281 and before anybody might write there (mode 0666, as an agent of root's may drop to a user): ten datagrams
 fill it, and every agent's id, by which it was called, is public. Its sibling, a descriptor that comes along and hangs
-when `run` closes it, is played in `tests/cli/test_inbox.py::test_takes_no_descriptor_that_it_is_sent`.
+when `run` closes it, is played in `tests/cli/run/test_inbox.py::test_takes_no_descriptor_that_it_is_sent`.
 """
 
 import os

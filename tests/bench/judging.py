@@ -5,7 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from tests.bench.table import NONE, QUICK, Row, spread
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
+from watchdog.agents.judging import observe, remember
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.core.decision import Limits, Look, decide
 from watchdog.core.process import Presence
@@ -28,9 +29,9 @@ def judging() -> list[Row]:
         looks = []
         for agent in agents:
             agent.watch(now - INTERVAL, now, 2 * INTERVAL)
-            judgement = judge(agent.observe(Presence.ALIVE, now, INTERVAL), policy)
-            agent.judged(judgement, now, INTERVAL)
-            looks.append(Look(agent.agent_id, judgement, policy, silence=agent.silence))
+            judgement = judge(observe(agent, Presence.ALIVE, now, INTERVAL), policy)
+            remember(agent, judgement, now, INTERVAL)
+            looks.append(Look(agent.agent_id, judgement, policy, silence=agent.heartbeat.silence.lasted))
         decide(looks, Limits())
 
     last = dict.fromkeys((agent.agent_id for agent in agents), 0.0)

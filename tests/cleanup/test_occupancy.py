@@ -44,7 +44,7 @@ def test_a_helper_that_says_nothing_of_use_keeps_the_place(tmp_path: Path) -> No
     (closed / "wt").mkdir(parents=True)
     closed.chmod(0o700)
     (found,) = asyncio.run(asked(NOBODY, str(closed / "wt")))
-    assert found is not None and "who uses it cannot be seen" in found
+    assert found is not None and "whether it is in use cannot be determined" in found
 
 
 def test_a_users_daemon_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,9 @@ from typing import TypeVar
 
 import pytest
 
+from tests.control.office import Office, make_office
 from tests.world import end_all_with
+from watchdog.cli import verbs
 
 PROGRAM = str(Path(sys.executable).parent / "agent-watchdog")
 T = TypeVar("T")
@@ -192,3 +194,19 @@ def lives(pid: int) -> bool:
     """Whether that process exists and is no zombie."""
     found = stat_of(pid)
     return bool(found) and found[0] not in "ZX"
+
+
+@pytest.fixture
+def office(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    """A daemon that the verbs find by the environment."""
+    monkeypatch.delenv("AGENT_WATCHDOG_ID", raising=False)
+    for made in make_office():
+        monkeypatch.setenv("AGENT_WATCHDOG_SOCKET", made.socket_path)
+        yield made
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of one verb."""
+    status = verbs.main(list(words))
+    out, err = capsys.readouterr()
+    return status, out, err

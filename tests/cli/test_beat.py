@@ -154,7 +154,7 @@ def test_a_person_is_told(environment: dict[str, str], tmp_path: Path) -> None:
     with a_terminal(environment, tmp_path) as terminal:
         terminal.type(f"{PROGRAM} beat --state busy; echo status=$?")
         said = terminal.expect("status=0")
-    assert "--state busy: is none of working, idle, waiting, blocked, done" in said
+    assert "--state busy: must be one of working, idle, waiting, blocked, done" in said
 
 
 def test_imports_next_to_nothing() -> None:

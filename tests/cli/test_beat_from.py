@@ -192,7 +192,7 @@ def test_a_hook_of_another_program_within_an_agent_is_said_in_its_why(
     (said,) = [request for request in daemon.requests if request.method == "POST"]
     assert said.path == f"/v1/agents/{'e' * 32}/beat"
     assert said.body == {
-        "unheard": "a hook of claude ran in it, and no ancestor of this process is claude: what it said does not count"
+        "unheard": "a hook of claude ran in it, but no ancestor of this process is claude: its report is ignored"
     }
 
 

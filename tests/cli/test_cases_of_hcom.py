@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cli.test_verbs import told
+from tests.cli.conftest import told
 from tests.control.office import Office, make_office
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Status
 
 RESUME = "cd /srv/w && claude --resume 11111111-2222-4333-8444-555555555555"
@@ -38,8 +38,8 @@ def office(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
         pytest.param(["kill", "nobody"], 1, "", "no agent is called 'nobody' (see: agent-watchdog list", id="unknown"),
         pytest.param(["kill", "4194000"], 1, "", "4194000 is not the pid of an agent", id="unknown pid"),
         pytest.param(["kill", "tag:absent"], 1, "", "no living agent has tag:absent", id="unknown tag"),
-        pytest.param(["kill", "stalled"], 0, "nothing to do: no agent fits", "", id="nothing fits"),
-        pytest.param(["stop", "stalled"], 0, "nothing to do: no agent fits", "", id="nothing to stop"),
+        pytest.param(["kill", "stalled"], 0, "nothing to do: no agent matches", "", id="nothing fits"),
+        pytest.param(["stop", "stalled"], 0, "nothing to do: no agent matches", "", id="nothing to stop"),
         pytest.param(["kill", "limo"], 0, f"1 process ended\n  to resume: {RESUME}", "", id="killed"),
         pytest.param(["kill", "tag:tm"], 0, "limo", "", id="killed by tag"),
         pytest.param(["stop", "limo"], 0, f"to resume: {RESUME}", "", id="stopped"),
@@ -82,7 +82,7 @@ def test_what_outlived_an_ended_agent_is_named_with_it(office: Office, capsys: p
     async def orphans() -> list[Agent]:
         return [ghost]
 
-    office.desk.reaper.orphans = orphans  # type: ignore[method-assign]
+    office.context.reaper.orphans = orphans  # type: ignore[method-assign]
     status, said, _ = told(capsys, "kill", "orphans")
     assert (status, said.startswith("zara")) == (0, True)
     assert office.worker.asked[-1][1].value == "orphaned"

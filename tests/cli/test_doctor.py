@@ -135,7 +135,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a closed python": ({"interpreter_closed": "/x", "interpreter": "/x/p"}, "fault", "cannot execute /x/p"),
     "hidden processes": ({"uid": 5, "hidepid": "invisible"}, "warn", "hidepid=invisible"),
     "no pressure": ({"pressure": False}, "warn", "/proc/pressure is not there"),
-    "a slip": ({"config_warnings": ["f: roots[0]: /x is no directory"]}, "warn", "f: roots[0]: /x is no directory"),
+    "a slip": (
+        {"config_warnings": ["f: roots[0]: /x is not a directory"]},
+        "warn",
+        "f: roots[0]: /x is not a directory",
+    ),
     "no pidfd": ({"features": {"pidfd_open": False}}, "fault", "gives no pidfd (pidfd_open)"),
     "no signal by pidfd": ({"features": {"pidfd_send_signal": False}}, "fault", "no pidfd (pidfd_send_signal)"),
     "no Landlock": ({"features": {"landlock": False}}, "warn", "no Landlock"),
@@ -146,7 +150,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a link": ({"places": {"/s": place(0o120777)}}, "fault", "/s has mode 0777"),
     "a state to look into": ({"places": {"/s": place(0o40755)}, "private": ("/s",)}, "warn", "/s has mode 0755"),
     "Debian 12's kernel": ({"kernel": (6, 1)}, "warn", "Linux 6.1 has no inode for a pidfd"),
-    "an exit status unknown": ({"kernel": (6, 12)}, "warn", "does not tell the exit status"),
+    "an exit status unknown": ({"kernel": (6, 12)}, "warn", "does not report the exit status"),
     "no groups": ({"own_cgroup": "none: no v2"}, "warn", "agents get no cgroup of their own (no v2)"),
     "few descriptors": ({"open_files": 256}, "warn", "only 256 descriptors"),
     "no git": ({"git": None}, "fault", "git is not on PATH"),
@@ -238,10 +242,10 @@ def test_a_command_is_for_the_daemon_that_is_meant() -> None:
     [
         (
             'PostgreSQL on this host, w: connection to server on socket "/t/.s.PGSQL.5432" failed: No',
-            "-h /t -p 5432 te",
+            "-h /t -p 5432 sh",
         ),
-        ("PostgreSQL db.example:5433, w: Connection refused", "pg_isready -h db.example -p 5433 tells; start it"),
-        ("PostgreSQL on this host, w: terminating connection due to administrator", "running? pg_isready tells; start"),
+        ("PostgreSQL db.example:5433, w: Connection refused", "pg_isready -h db.example -p 5433 shows; start it"),
+        ("PostgreSQL on this host, w: terminating connection due to administrator", "running? pg_isready shows; start"),
         ('PostgreSQL h, w: FATAL: password authentication failed for user "me"', "correct user, password and"),
         ("PostgreSQL h, w: sorry, too many clients already", "raise its max_connections"),
         ("PostgreSQL h, w: could not extend file: No space left on device", "make room on the server's disk"),
@@ -269,7 +273,7 @@ def test_a_full_disk_is_told_as_it_is_for_this_daemon() -> None:
     said = {"bytes": 8 << 20, "disk_full": True}
     for uid, path, what, meaning in (
         (5, "/s/reserve", "the disk of /s is full; 8 MiB", "kills, registrations, holds and the log live on"),
-        (0, "/s/reserve", "the disk of /s is full; 8 MiB", "of users who are no admins are refused"),
+        (0, "/s/reserve", "the disk of /s is full; 8 MiB", "of users who are not admins are refused"),
         (0, "/var/l.log.reserve", "the disk of /var is full; 8 MiB", "the registry is elsewhere"),
     ):
         (found,) = attention(Seen(uid=5, status={"uid": uid, "disk_reserve": {path: said}}))
@@ -282,7 +286,7 @@ def test_the_meaning_of_an_error_is_words_alone() -> None:
     """B7: it began with the event's name, which is no word for who is paged (`status --json` has it)."""
     trouble = {"event": "cleanup.hook_failed", "what": "w", "meaning": CATALOGUE["cleanup.hook_failed"].text}
     (found,) = attention(Seen(status={"troubles": [trouble]}))
-    assert found.meaning == "a cleanup hook failed or ran out of time in its last try, and is not done"
+    assert found.meaning == "a cleanup hook failed or timed out on its last try, and is not done"
 
 
 def test_one_place_has_one_remedy() -> None:
@@ -401,9 +405,7 @@ def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: Worl
     assert world.daemon is not None
     assert world.daemon.wait(60) == 75
     (failed,) = (one for one in world.events() if one["event"] == "daemon.failed")
-    assert (
-        failed["error"] == f"registry {registry}: Permission denied; right: chmod 600 {registry}, 700 for its directory"
-    )
+    assert failed["error"] == f"registry {registry}: Permission denied; run chmod 600 {registry}, 700 for its directory"
 
     registry.chmod(0o600)
     world.start()
@@ -494,7 +496,7 @@ def test_a_look_that_hangs_is_a_finding(tmp_path: Path) -> None:
 
 def test_what_the_daemon_starts_with_is_not_said_to_keep_it_from_starting(tmp_path: Path) -> None:
     """O13: a command that is not there is a warning, a program that others may change a fault of another kind."""
-    seen = Seen(config=["f: notify.command: /x has mode 0777 and owner uid 0: others could change what runs; right: y"])
+    seen = Seen(config=["f: notify.command: /x has mode 0777 and owner uid 0: others could change what runs; use y"])
     (finding,) = (one for one in diagnose(seen) if "notify.command" in one.what)
     assert "starts all the same" in finding.meaning
     file = tmp_path / "f.toml"
@@ -503,10 +505,10 @@ def test_what_the_daemon_starts_with_is_not_said_to_keep_it_from_starting(tmp_pa
     seen = Seen()
     doctor._check_config(seen, str(file), None)
     assert seen.config == []
-    assert "/nowhere does not exist; right: the path of a program that does" in seen.config_warnings[0]
+    assert "/nowhere does not exist; use the path of a program that does" in seen.config_warnings[0]
     for command, says in (
-        (tmp_path, f"{tmp_path} is no file that uid"),
-        (file, f"{file} is no file"),
+        (tmp_path, f"{tmp_path} is not a file that uid"),
+        (file, f"{file} is not a file"),
         ("nosuch", "PATH"),
     ):
         file.write_text(f'[notify]\non = ["agent.ended"]\ncommand = ["{command}"]\n')

@@ -88,6 +88,7 @@ def test_a_kill_that_takes_long_says_so_at_a_terminal(world: World, tmp_path: Pa
     world.registered("alpha", "sleep", "600")
     with a_terminal(world.environ, world.dir) as person:
         person.type(f"agent-watchdog {verb} alpha")
-        person.expect("agent-watchdog: still at it; `agent-watchdog why NAME`")
+        waits_for = "it gives the agents time to exit" if verb == "stop" else "`agent-watchdog why NAME`"
+        person.expect(f"agent-watchdog: still working; {waits_for}")
         gate.write_text("")
         person.expect("alpha")

@@ -188,9 +188,9 @@ def test_a_former_place_of_ours_is_replaced(home: Path, do: Do) -> None:
         ("{,}", "line 1, column 2"),
         ('{\n"a": 1,\n}', "line 3, column 1"),
         ('{"a": 1', "',' or '}' was expected"),
-        ("[]", "no JSON object"),
-        ('{"hooks": []}', "hooks: is no object"),
-        ('{"hooks": {"Stop": {}}}', "hooks.Stop: is no list"),
+        ("[]", "not a JSON object"),
+        ('{"hooks": []}', "hooks: is not an object"),
+        ('{"hooks": {"Stop": {}}}', "hooks.Stop: is not a list"),
         ('{"a": "\n"}', "control character"),
         ("{" * 9, "key"),
         ('{"a":' + "[" * 100000, "nested too deeply"),
@@ -218,7 +218,7 @@ def test_what_is_not_ours_to_write_is_refused(home: Path, do: Do) -> None:
     assert "not UTF-8" in do("claude", status=78)
     path.unlink()
     path.mkdir()
-    assert "no regular file" in do("claude", status=78)
+    assert "not a regular file" in do("claude", status=78)
     path.rmdir()
     if os.getuid() == 0:
         path = write(home, "claude", "{}")

@@ -21,7 +21,7 @@ def office(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
     time.tzset()
     for made in make_office():
         monkeypatch.setenv("AGENT_WATCHDOG_SOCKET", made.socket_path)
-        made.desk.facts = lambda: {"last_sweep": "2026-01-01T20:00:00+00:00"}
+        made.context.status.facts = lambda: {"last_sweep": "2026-01-01T20:00:00+00:00"}  # type: ignore[method-assign]
         yield made
     monkeypatch.undo()
     time.tzset()

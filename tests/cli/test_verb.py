@@ -15,6 +15,7 @@ from watchdog.client import client
     [
         "kill a",
         "stop a",
+        "cancel a",
         "remove a",
         "purge a --yes",
         "reap",
@@ -45,7 +46,8 @@ def test_who_waits_for_long_at_a_terminal_is_told(words: str, monkeypatch: pytes
     for argv in (words.split(), [*words.split(), "--json"]):
         verbs.main(argv)
     assert len(heard) == 1
-    assert heard[0].startswith("still at it; ")
+    assert heard[0].startswith("still working; ")
+    assert ("time to exit (stop_pause_seconds" in heard[0]) == words.startswith(("stop ", "cancel "))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
     verbs.main(words.split())
     assert len(heard) == 1

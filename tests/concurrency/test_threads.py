@@ -43,7 +43,7 @@ def test_a_call_that_hangs_is_given_up_named_and_not_made_again() -> None:
         with pytest.raises(Unanswered, match=r"the disk: no answer within 0\.05 s"):
             await threads.call("the disk", gate.wait, 0.05)
         began = time.monotonic()
-        with pytest.raises(Unanswered, match="former look"):
+        with pytest.raises(Unanswered, match="earlier call"):
             await threads.call("the disk", gate.wait, 60)
         assert time.monotonic() - began < 30
         assert threads.overdue(0).keys() >= {"the disk"}

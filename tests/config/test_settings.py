@@ -13,9 +13,18 @@ from pydantic import BaseModel
 
 from watchdog.config.fields import DRIVERS
 from watchdog.config.paths import Paths, places_for
-from watchdog.config.schema import BUILT_IN_HOOKS, DEFAULT_HOOKS, SHIPPED_POLICIES, USERS_SOURCES, Config
+from watchdog.config.schema import (
+    DEFAULT_HOOKS,
+    SHIPPED_POLICIES,
+    USERS_SOURCES,
+    Config,
+    KillSection,
+    PolicyEntry,
+    StallSection,
+)
 from watchdog.config.settings import load, parse, settings_of
 from watchdog.core.agent import ENDED, Policy, Registration, Status
+from watchdog.core.hooks import BUILT_IN
 from watchdog.core.kill import Polite, Step
 from watchdog.errors import ConfigError
 from watchdog.registry.engines import parse_url
@@ -57,7 +66,16 @@ def test_the_shipped_file_names_every_key() -> None:
     lines = text.splitlines()
     for number, line in enumerate(lines):
         if re.match(r"#[a-z_]+ = ", line):
-            assert lines[number - 1].startswith("#"), line
+            assert lines[number - 1].startswith("#"), f"{line}: its reason is missing above it in config/schema.py"
+
+
+def test_a_policy_may_hold_each_key_that_is_an_agents_own() -> None:
+    """A key of [stall] or [kill] is in PolicyEntry too, with the same check; but for those that bind all agents."""
+    sections = {**StallSection.model_fields, **KillSection.model_fields}
+    for key in sections.keys() - PolicyEntry.model_fields.keys() - {"parallel", "max_per_minute"}:
+        pytest.fail(f"watchdog/config/schema.py: add {key} to PolicyEntry, or to the keys that this test leaves out")
+    for key in PolicyEntry.model_fields.keys() - sections.keys() - {"match"}:
+        pytest.fail(f"watchdog/config/schema.py: add {key} to StallSection or KillSection, it is in PolicyEntry alone")
 
 
 def uncommented(text: str) -> bytes:
@@ -98,14 +116,14 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
     )
     for key, words in {
         "stall.after_second": "unknown key; did you mean 'after_seconds'?",
-        "stall.confirm_sweeps": "0 is wrong; right: greater than or equal to 1 (default: 2)",
-        "stall.linger_seconds": "'1m' is wrong; right: a valid number (default: 60)",
-        "kill.ladder[1]": "'murder' is wrong; right: 'warn', 'nudge', 'stop' or 'kill'",
-        "kill.polite": "'never' is wrong; right: 'main_first' or 'all' (default: 'main_first')",
+        "stall.confirm_sweeps": "0 is wrong; it must be greater than or equal to 1 (default: 2)",
+        "stall.linger_seconds": "'1m' is wrong; it must be a valid number (default: 60)",
+        "kill.ladder[1]": "'murder' is wrong; it must be 'warn', 'nudge', 'stop' or 'kill'",
+        "kill.polite": "'never' is wrong; it must be 'main_first' or 'all' (default: 'main_first')",
         "stal": "unknown key; did you mean 'stall'?",
-        "hook[0]": f"needs either run (one of {', '.join(BUILT_IN_HOOKS)}) or command (a list of words)",
+        "hook[0]": f"needs either run (one of {', '.join(BUILT_IN)}) or command (a list of words)",
         "policy[0].match.typ": "unknown key; did you mean 'type'?",
-        "policy[0].grace_seconds": "-1 is wrong; right: greater than or equal to 0",
+        "policy[0].grace_seconds": "-1 is wrong; it must be greater than or equal to 0",
         "metrics.listen": "'9477' must be HOST:PORT, as in 127.0.0.1:9477 or [::1]:9477; no DNS name",
         "daemon.state_dir": "'relative' must be an absolute path",
     }.items():
@@ -127,24 +145,28 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         ),
         ("[[hook]]\nname='a'\nrun='temp_dir'\ncommand=['x']", "hook[0]: needs either run"),
         ("[[hook]]\nname='a'\nrun='temp_dir'\nneeds=['wrktree']", "hook[0].needs: there is no hook 'wrktree'"),
-        ("[[hook]]\nname='a'\nrun='temp_dir'\nneeds=['a']", "hook[0].needs: 'a' does not stand before it"),
+        ("[[hook]]\nname='a'\nrun='temp_dir'\nneeds=['a']", "hook[0].needs: 'a' is not listed before it"),
         (
             "[[hook]]\nname='a'\nrun='temp_dir'\nneeds=['b']\n[[hook]]\nname='b'\nrun='worktree'\nneeds=['a']",
-            "hook[0].needs: 'b' does not stand before it; right: in the order of the file, without a ring",
+            "hook[0].needs: 'b' is not listed before it; list each hook after those it needs, without a cycle",
         ),
         ("[[hook]]\nname='a'\nrun='temp_dir'\non=['running']", "hook[0]: on: running: hooks run after the end"),
         (
             "[[hook]]\nname='a'\nrun='rm -rf'",
-            "hook[0].run: 'rm -rf' is wrong; right: 'pane', 'git_locks', 'worktree', 'temp_dir' or 'registry_entry'",
+            "hook[0].run: 'rm -rf' is wrong; it must be 'pane', 'git_locks', 'worktree', 'temp_dir' or"
+            " 'registry_entry'",
         ),
         ("[[policy]]\nmatch = {}", "policy[0].match: needs at least one of type, name, tag"),
         ("[[policy]]\nafter_seconds = 50", "policy[0].match: is missing"),
-        ("[[source]]\nkind='other'\npath='/x'", "source[0]: kind: 'other': this version reads no such registry"),
+        ("[[source]]\nkind='other'\npath='/x'", "source[0]: kind: 'other': this version has no such source"),
         ("[notify]\non = ['agent.stalled']", "notify: needs both on (events) and command"),
-        ("[notify]\non = ['agent.stalld']\ncommand=['x']", "notify.on[0]: 'agent.stalld' is no event; did you mean"),
+        (
+            "[notify]\non = ['agent.stalld']\ncommand=['x']",
+            "notify.on[0]: 'agent.stalld' is not an event; did you mean",
+        ),
         (
             "[control]\nadmin_group = 'no-such-group-1'",
-            "control.admin_group: 'no-such-group-1' is no group of this machine",
+            "control.admin_group: 'no-such-group-1' is not a group of this machine",
         ),
         ("[registry]\nurl = 'mysql://h/x'", "registry.url: 'mysql://h/x' must be a URL of sqlite or postgresql"),
         ("[registry]\nurl = 'registry.db'", "registry.url: 'registry.db' must be a URL of sqlite or postgresql"),
@@ -156,15 +178,15 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         ("[log]\nfile = 'x.log'", "log.file: 'x.log' must be an absolute path"),
         (
             "[kill]\nladder = ['kill', 'warn']",
-            "kill.ladder: ['kill', 'warn'] must climb, each step once; right: ['warn', 'kill']",
+            "kill.ladder: ['kill', 'warn'] must be in order, each step once; use ['warn', 'kill']",
         ),
         (
             "[kill]\nladder = ['warn', 'warn']",
-            "kill.ladder: ['warn', 'warn'] must climb, each step once; right: ['warn']",
+            "kill.ladder: ['warn', 'warn'] must be in order, each step once; use ['warn']",
         ),
         (
             "[[policy]]\nmatch = {tag = 'x'}\nladder = ['kill', 'kill']",
-            "policy[0].ladder: ['kill', 'kill'] must climb, each step once; right: ['kill']",
+            "policy[0].ladder: ['kill', 'kill'] must be in order, each step once; use ['kill']",
         ),
         ("[kill]\nspare = ['']", "kill.spare[0]: '' is wrong"),
         ("[[policy]]\nmatch = {tag = 'x'}\nspare = ['']", "policy[0].spare[0]: '' is wrong"),
@@ -248,7 +270,7 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "f.toml"
     path.write_text("")
     path.chmod(0o666)
-    with pytest.raises(ConfigError, match=r"mode 0666.*right: chmod go-w"):
+    with pytest.raises(ConfigError, match=r"mode 0666.*run chmod go-w"):
         load(str(path), environ={"HOME": "/h"})
     with pytest.raises(ConfigError, match=r"cannot be read|not a regular file"):
         load(str(tmp_path), environ={"HOME": "/h"})
@@ -350,6 +372,6 @@ def test_a_section_that_is_appended_to_the_shipped_file_is_named_with_both_lines
     first = text.splitlines().index("[stall]") + 1
     last = len(text.splitlines()) + 1
     assert problems(text + "[stall]\nafter_seconds = 60\n") == [
-        f"not TOML: [stall] is declared at lines {first} and {last}; right: one [stall], with the keys of both"
+        f"not TOML: [stall] is declared at lines {first} and {last}; use one [stall], with the keys of both"
     ]
-    assert problems("a = 1\na = 2\n")[0].startswith("not TOML: a is set at lines 1 and 2; right: one")
+    assert problems("a = 1\na = 2\n")[0].startswith("not TOML: a is set at lines 1 and 2; keep one")

@@ -30,7 +30,7 @@ def free_port(family: socket.AddressFamily = socket.AF_INET, host: str = "127.0.
 
 @contextlib.asynccontextmanager
 async def scraper() -> AsyncIterator[Scrape]:
-    made = Scrape(Metrics(dict, dict).text, get_logger())
+    made = Scrape(Metrics(), get_logger())
     try:
         yield made
     finally:

@@ -7,19 +7,19 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, make_office, wait_for
+from tests.control.office import ALICE, BOB, HOST, ROOT, Office, make_office, wait_for
 from tests.setuid import leashed
 from watchdog.control import server
-from watchdog.control.peers import FOLLOWERS, PER_UID, ConnectionLimiter, peer_of
 from watchdog.control.server import ROUTES
-from watchdog.core.admission import LimitKind, cost_of
+from watchdog.core.admission import cost_of
 
 as_root = pytest.mark.skipif(not ROOT, reason="needs root: other people's processes")
 
@@ -48,9 +48,12 @@ def test_a_socket_that_vanishes_while_it_is_opened_leaves_no_descriptor(
         os.unlink(path)
         return made[0]
 
+    elsewhere = copy(office.context.registrar)
+    elsewhere.apply(replace(office.settings, runtime_dir=str(tmp_path)))
+
     async def story() -> None:
         with pytest.raises(FileNotFoundError):
-            async with server.serve(replace(office.desk, runtime_dir=str(tmp_path))):
+            async with server.serve(replace(office.context, registrar=elsewhere)):
                 pass
 
     monkeypatch.setattr(server, "bind", disturbed)
@@ -79,7 +82,7 @@ def test_two_people_cannot_touch_each_others_agents(office: Office) -> None:
     assert bob("POST", "/v1/agents", {"name": "child", "parent": "alpha"})[0] == 403
     status, answer = bob("POST", "/v1/agents", {"name": "thief", "task": "T-1"})
     assert (status, "another user's agent" in str(answer)) == (201, True), "watched, without her task"
-    assert office.agent("alpha").beats == 0
+    assert office.agent("alpha").heartbeat.rhythm.beats == 0
     assert bob("GET", f"/v1/agents/{alpha}")[0] == 403
     assert bob("GET", "/v1/events?agent=alpha")[0] == 403
     _, lines = bob("GET", "/v1/events")
@@ -132,7 +135,7 @@ def test_root_registers_for_the_uid_that_the_process_has(office: Office) -> None
     assert office.agent("beta").reg.owner_uid == 0
     office.ask("PATCH", f"/v1/agents/{later}", {"pid": office.process(BOB)})
     assert office.agent("beta").reg.owner_uid == BOB
-    row = office.desk.store.store.agent(later)
+    row = office.context.store.store.agent(later)
     assert row is not None and row.registration.owner_uid == BOB
 
 
@@ -149,7 +152,7 @@ def test_a_users_agent_stays_that_users_whatever_its_process_becomes(office: Off
             story = office.ask_as(ALICE, "GET", f"/v1/agents/{alpha}")[1]["agent"]
             assert (story["owner_uid"], "its owner is uid 61001" in story["untouchable"]) == (ALICE, True)
         assert office.agent("alpha").reg.owner_uid == ALICE
-        row = office.desk.store.store.agent(alpha)
+        row = office.context.store.store.agent(alpha)
         assert row is not None and row.registration.owner_uid == ALICE
         office.ask_as(ALICE, "POST", "/v1/kill", {"targets": ["alpha"]})
         assert [options.by_root for _, _, options, _ in office.worker.asked] == [False]
@@ -172,19 +175,11 @@ def test_the_admin_group_acts_on_all() -> None:
             assert status == expected, (group, more)
 
 
-def test_the_kernel_tells_who_connects(office: Office) -> None:
-    """uid, gid and pid of a peer are its own; whoever runs the daemon is its admin."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        peer = peer_of(ours)
-    assert (peer.uid, peer.gid, peer.pid, peer.admin) == (ME, os.getgid(), os.getpid(), True)
-
-
 def test_every_route_exists_bare_and_below_v1(office: Office) -> None:
     """The contract is additive below /v1; the bare ones are the same."""
-    paths = {(method, path) for method, path, _ in ROUTES}
+    paths = {(method, path) for method, path, *_ in ROUTES}
     assert len(paths) == 21
-    for method, path, _ in ROUTES:
+    for method, path, *_ in ROUTES:
         for prefix in ("", "/v1"):
             if path == "/events" or path == "/metrics":
                 continue
@@ -242,159 +237,13 @@ def test_a_body_over_64_kib_is_refused(office: Office) -> None:
     assert "65536" in answer["message"]
 
 
-def test_thirty_two_connections_are_the_most_of_one_uid(office: Office) -> None:
-    """The 33rd is told so at once; when one closes the next is served."""
-    held = [office.connect() for _ in range(PER_UID)]
-    # A connection counts when it is accepted: wait until all are.
-    extra = office.connect()
-    assert b"503" in received(extra)
-    extra.close()
-    for connection in held:
-        connection.close()
-
-    def served() -> bool:
-        return office.ask("GET", "/v1/status")[0] == 200
-
-    wait_for(served, "a free place")
-
-
-def follow(office: Office) -> socket.socket:
-    """A connection that follows the history, once its request has been read."""
-    connection = office.connect()
-    connection.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert connection.recv(4096)
-    return connection
-
-
-def test_followers_take_no_place_from_those_who_beat(office: Office) -> None:
-    """32 of one uid may follow beside its 32 other connections; the next one is told why it may not."""
-    office.register("alpha")
-    followers = [follow(office) for _ in range(FOLLOWERS)]
-    held = [office.connect() for _ in range(PER_UID - 1)]
-    assert office.ask("POST", "/v1/agents/alpha/beat", {})[0] == 204
-    status, answer = office.ask("GET", "/v1/events?follow=1")
-    assert (status, answer["error"]) == (503, "too_many_connections")
-    assert f"follows the history {FOLLOWERS} times already" in answer["message"]
-    followers.pop().close()
-
-    def taken() -> bool:
-        connection = follow(office)
-        followers.append(connection)
-        connection.settimeout(0.05)
-        try:
-            return b"503" not in connection.recv(4096)
-        except TimeoutError:
-            return True
-
-    wait_for(taken, "the place of the one that went")
-    for connection in [*followers, *held]:
-        connection.close()
-
-
-def test_nobody_is_judged_silent_whose_connections_were_refused(office: Office) -> None:
-    """What was refused may have been a heartbeat; the next one that comes through makes it as before."""
-    office.register("alpha", stall_after_seconds=120)
-    held = [office.connect() for _ in range(PER_UID)]
-    status, answer = office.ask("POST", "/v1/agents/alpha/beat", {})
-    assert (status, answer["error"]) == (503, "too_many_connections")
-    assert office.agent("alpha").channel_lost
-    for connection in held:
-        connection.close()
-    wait_for(lambda: office.ask("POST", "/v1/agents/alpha/beat", {})[0] == 204, "a beat comes through")
-    assert not office.agent("alpha").channel_lost
-
-
-@as_root
-def test_refusing_one_user_says_nothing_of_another(office: Office) -> None:
-    """A user's flood does not keep another's agent from being judged."""
-    office.register("his", ALICE)
-    office.register("hers", BOB)
-    office.on_loop(lambda: office.desk.unheard(ALICE))
-    assert (office.agent("his").channel_lost, office.agent("hers").channel_lost) == (True, False)
-    office.on_loop(lambda: office.desk.unheard(0))  # root may have spoken for anybody
-    assert office.agent("hers").channel_lost
-
-
-def test_an_operator_can_ask_whatever_one_process_holds(office: Office) -> None:
-    """Root and the daemon's own uid have places beyond the 32, for processes that hold none yet."""
-    held = [office.connect() for _ in range(PER_UID)]
-    extra = office.connect()
-    assert b"503" in received(extra), "not for the process that holds them all"
-    code = "import sys; from watchdog.cli.main import main; sys.exit(main())"
-    program = [sys.executable, "-c", code]
-    done = subprocess.run([*program, "--socket", office.socket_path, "status"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for connection in [*held, extra]:
-        connection.close()
-
-
-@as_root
-def test_one_users_connections_take_nothing_from_another(office: Office) -> None:
-    """Limits are per uid: with all of root's places taken, others are answered."""
-    held = [office.connect() for _ in range(PER_UID)]
-    assert office.ask_as(ALICE, "GET", "/v1/status")[0] == 200
-    for connection in held:
-        connection.close()
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
-    """An office that waits 2 s for the first byte and 3 s for a head."""
-    plain = ConnectionLimiter.__init__
-
-    def quick(self: ConnectionLimiter, inner: object, **more: object) -> None:
-        plain(self, inner, first_byte_seconds=2, request_seconds=3, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(ConnectionLimiter, "__init__", quick)
-    yield from make_office()
-
-
-@pytest.mark.parametrize("word", [b"", b"GET /v1/sta", b"POST /v1/kill HTTP/1.1\r\nHost: x\r\n"], ids=range(3))
-def test_who_does_not_finish_its_request_is_cut(impatient: Office, word: bytes) -> None:
-    """No first byte, or a head that never ends: the connection is ended, its place is free."""
-    connection = impatient.connect()
-    connection.sendall(word)
-    assert impatient.ask("GET", "/v1/status")[0] == 200
-    assert received(connection) == b""
-    connection.close()
-
-
-def test_a_trickle_of_bytes_does_not_move_the_deadline(impatient: Office) -> None:
-    """One byte now and then keeps nobody in."""
-    connection = impatient.connect()
-    connection.settimeout(0.05)
-
-    def cut() -> bool:
-        try:
-            connection.sendall(b"G")
-            return connection.recv(1) == b""
-        except TimeoutError:
-            return False
-        except OSError:
-            return True
-
-    wait_for(cut, "the connection is cut")
-    connection.close()
-
-
-def test_follow_outlives_the_request_deadline(impatient: Office) -> None:
-    """The deadlines are for asking, not for listening."""
-    connection = impatient.connect()
-    connection.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert connection.recv(4096).startswith(b"HTTP/1.1 200")
-    connection.settimeout(4)
-    with pytest.raises(TimeoutError):
-        connection.recv(1)
-    connection.close()
-
-
 def test_a_fault_of_ours_is_told_and_harms_nobody_else(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """500 without a traceback for the client, one line in the log, and the next request is served."""
 
     def broken(agent_id: str, uid: int) -> str:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(office.desk.tracker.sockets, "open", broken)
+    monkeypatch.setattr(office.context.registrar.tracker.sockets, "open", broken)
     status, answer = office.ask("POST", "/v1/agents", {"name": "alpha"})
     assert (status, answer["error"]) == (500, "internal_error")
     assert "secret" not in answer["message"]
@@ -422,11 +271,13 @@ def test_a_user_that_asks_too_often_is_told_when_to_try_again(office: Office) ->
     """Subordinate uids drink from the same bucket; another user, root and heartbeats do not notice. CLI: exit 75."""
     subuid(office)
     agent_id = office.register("alpha", ALICE)
-    office.on_loop(lambda: office.desk.admission.charge(SUB + 7, 1e6))
+    office.on_loop(lambda: office.context.callers.admission.charge(SUB + 7, 1e6))
 
     status, answer = office.ask_as(SUB + 9, "GET", "/v1/agents")
     assert (status, answer["error"]) == (429, "limited")
-    assert answer["message"].startswith(f"the user of uid {SUB + 9} (uid {ALICE}) asks more than its share; try again")
+    assert answer["message"].startswith(
+        f"the user of uid {SUB + 9} (uid {ALICE}) exceeds its share of requests; try again"
+    )
     assert office.ask_as(ALICE, "POST", f"/v1/agents/{agent_id}/beat", {})[0] == 204
     assert office.ask_as(BOB, "GET", "/v1/agents")[0] == 200
     assert office.ask("GET", "/v1/agents")[0] == 200
@@ -479,7 +330,7 @@ print(ask(b"GET /v1/st", b"atus HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\
     with process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "200\n"
-        office.on_loop(lambda: office.desk.admission.charge(ALICE, 1e6))
+        office.on_loop(lambda: office.context.callers.admission.charge(ALICE, 1e6))
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "429\n"
@@ -491,15 +342,15 @@ print(ask(b"GET /v1/st", b"atus HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\
 def test_what_a_request_makes_us_look_at_is_paid_for(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name, whether somebody has it or not. Who owes already is refused before that."""
     charged: list[tuple[int, float]] = []
-    monkeypatch.setattr(office.desk.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
-    monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
+    monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
+    monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
     names = [f"nobody{number}" for number in range(256)]
     for route in ("kill", "stop", "remove", "hold", "unhold"):
         charged.clear()
         office.ask_as(ALICE, "POST", f"/v1/{route}", {"targets": names})
         assert charged == [(ALICE, 0.5 * 255)], route
 
-    monkeypatch.setattr(office.desk.admission, "owes", lambda uid: 5.0)
+    monkeypatch.setattr(office.context.callers.admission, "owes", lambda uid: 5.0)
     charged.clear()
     for route in ("kill", "stop", "remove", "hold", "unhold"):
         assert office.ask_as(ALICE, "POST", f"/v1/{route}", {"targets": names})[0] == 429
@@ -513,8 +364,8 @@ def test_each_further_agent_that_is_removed_is_paid_for(office: Office, monkeypa
     for number in range(3):
         office.register(f"m{number}", ALICE, queued=True)
     charged: list[float] = []
-    monkeypatch.setattr(office.desk.admission, "charge", lambda uid, cost: charged.append(cost))
-    monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
+    monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append(cost))
+    monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
     office.ask_as(ALICE, "POST", "/v1/remove", {"targets": ["m0", "m1", "m2"], "dry_run": True})
     assert charged == [0.5 * 2, 2.0, 2.0]
 
@@ -524,8 +375,8 @@ def test_the_look_that_a_dry_run_asks_for_is_paid_for(office: Office, monkeypatc
     """As much as by `reap`; where nobody is meant there is no look, and root pays for none."""
     office.register("alpha", ALICE, queued=True)
     charged: list[tuple[int, float]] = []
-    monkeypatch.setattr(office.desk.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
-    monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
+    monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
+    monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
     for verb in ("kill", "stop"):
         charged.clear()
         office.ask_as(ALICE, "POST", f"/v1/{verb}", {"targets": ["alpha"], "dry_run": True})
@@ -533,24 +384,6 @@ def test_the_look_that_a_dry_run_asks_for_is_paid_for(office: Office, monkeypatc
         office.ask_as(ALICE, "POST", f"/v1/{verb}", {"targets": ["nobody"], "dry_run": True})
         office.ask("POST", f"/v1/{verb}", {"targets": ["alpha"], "dry_run": True})
         assert len(charged) == 1, verb
-
-
-@as_root
-def test_who_connects_too_often_is_hung_up_on(office: Office) -> None:
-    """Told why, and without a task of the loop; root is let in, and the agents of that user are not judged silent."""
-    alpha = office.register("alpha", ALICE)
-    bucket = office.on_loop(lambda: office.desk.admission._bucket(ALICE, LimitKind.CONNECTIONS)[0])
-    office.on_loop(lambda: setattr(bucket, "tokens", -1e6))
-
-    code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(4096).decode())"
-    knock = [sys.executable, "-c", code, office.socket_path]
-    said = subprocess.run(knock, user=ALICE, group=ALICE, extra_groups=[], capture_output=True, text=True, check=True)
-    assert said.stdout.startswith("HTTP/1.1 503 ")
-    assert "too many connections in a second; try again" in said.stdout
-    assert office.agent("alpha").agent_id == alpha
-    assert office.on_loop(lambda: office.agent("alpha").channel_lost)  # by the turn of the loop that has answered
-    assert office.ask("GET", "/v1/status")[1]["limited"][0]["kind"] == "connections"
-    assert office.ask_as(BOB, "GET", "/v1/status")[0] == 200
 
 
 @as_root
@@ -572,9 +405,9 @@ def test_a_hold_that_says_the_same_again_changes_nothing(office: Office) -> None
     say("unhold")
     say("hold", reason="three")
     assert events() == ["hold.started", "hold.started", "hold.ended", "hold.started"]
-    (row,) = office.desk.store.store.active_holds(HOST)
+    (row,) = office.context.store.store.active_holds(HOST)
     assert (row.id, row.reason) == (1, "three")
-    assert [held.reason for held in office.desk.holds.current(office.desk.now())] == ["three"]
+    assert [held.reason for held in office.context.holds.current(office.context.now())] == ["three"]
 
 
 @as_root
@@ -589,7 +422,7 @@ def test_nobody_can_squat_anothers_temp_dir(office: Office) -> None:
 @as_root
 def test_a_users_registration_does_not_wait_for_anothers(office: Office) -> None:
     """Bob's is stuck; root's and alice's go on."""
-    held = office.desk.registrar.turn(BOB)
+    held = office.context.registrar.turn(BOB)
 
     def hold() -> Awaitable[Any]:
         return held.__aenter__()

@@ -43,8 +43,8 @@ def test_the_age_is_told_beside_the_beat() -> None:
     [
         ([], "JSON object"),
         (None, "JSON object"),
-        ({"silent_for": 3}, "'silent_for' is no key of a beat"),
-        ({"state": "busy"}, "state: 'busy' is none of working"),
+        ({"silent_for": 3}, "'silent_for' is not a key of a beat"),
+        ({"state": "busy"}, "state: 'busy' must be one of working"),
         ({"state": 1}, "state: must be text"),
         ({"progress": "3"}, "progress: must be a finite number"),
         ({"progress": True}, "progress: must be a finite number"),

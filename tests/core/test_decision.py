@@ -40,7 +40,7 @@ def look(agent_id: str, verdict: Verdict, *, overdue: bool = False, **rest: obje
         (look("a", Verdict.STALLED, policy=Policy(ladder=(Step.WARN,))), Action.CLIMB, Reason.STALLED),
         (look("a", Verdict.GONE, policy=Policy(ladder=(Step.WARN,))), Action.REQUEST_KILL, Reason.GONE),
         (look("a", Verdict.STALLED, policy=NUDGED), Action.CLIMB, Reason.STALLED),
-        # Nothing is typed at one that has not started: what it shows may take Enter for a yes.
+        # Nothing is typed at one that has not started: its dialog may take Enter for a yes.
         (look("a", Verdict.STARTING, overdue=True, policy=NUDGED), Action.REQUEST_KILL, Reason.FAILED_TO_START),
         (
             look("a", Verdict.STARTING, overdue=True, policy=Policy(ladder=(Step.NUDGE,))),

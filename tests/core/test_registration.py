@@ -70,7 +70,7 @@ def test_what_is_missing_or_unknown_is_named() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "fault"),
     [
-        ("name", "all", "'all' is a word of its own among targets; take another name (is 'all')"),
+        ("name", "all", "'all' is reserved: it is a kind of target; choose another name (is 'all')"),
         ("name", None, "Input should be a valid string (is None)"),
         ("agent_id", "f" * 31, f"String should match pattern '^[0-9a-f]{{32}}$' (is '{'f' * 31}')"),
         ("agent_id", "f" * 32 + "\n", f"String should match pattern '^[0-9a-f]{{32}}$' (is '{'f' * 32}\\n')"),

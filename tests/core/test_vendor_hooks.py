@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
+from watchdog.agents.heartbeat import newer_word
 from watchdog.agents.persistence import row_of
 from watchdog.core.agent import Policy, Registration, State, Status
 from watchdog.core.beat import beat_of_json
@@ -61,26 +62,26 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
         "claude",
         "Stop",
         {"background_tasks": [{"id": "b1", "command": "TOKEN=x make"}, {"id": "b2"}], "session_crons": [{"id": "c"}]},
-        {**RESTS, "goes_on": True, "note": "rests; goes on by itself: 2 background tasks, 1 scheduled prompt"},
+        {**RESTS, "goes_on": True, "note": "idle; continues by itself: 2 background tasks, 1 scheduled prompt"},
     ),
     (
         "claude",
         "Stop",
         {"background_tasks": [{"id": "s1", "type": "subagent", "status": "running"}], "session_crons": []},
-        {**RESTS, "goes_on": True, "note": "rests; goes on by itself: 1 background task"},
+        {**RESTS, "goes_on": True, "note": "idle; continues by itself: 1 background task"},
     ),
     # A server in the background of a person's session may be meant to run for days.
     (
         "claude",
         "Stop",
         {"background_tasks": [{"id": "b1", "type": "shell", "command": "npm run dev"}], "session_crons": []},
-        {**RESTS, "goes_on": False, "note": "rests; goes on by itself: 1 background task"},
+        {**RESTS, "goes_on": False, "note": "idle; continues by itself: 1 background task"},
     ),
     (
         "claude",
         "Stop",
         {"background_tasks": [{"id": "b1", "status": "completed"}, {"id": "b2", "status": "running"}]},
-        {**RESTS, "goes_on": True, "note": "rests; goes on by itself: 1 background task"},
+        {**RESTS, "goes_on": True, "note": "idle; continues by itself: 1 background task"},
     ),
     ("claude", "Stop", {"background_tasks": [{"id": "b1", "status": "completed"}]}, {**RESTS, "goes_on": False}),
     (
@@ -264,7 +265,7 @@ def test_a_subagents_prompt_is_over_with_the_call_that_it_was_about(events: list
     agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
     for number, event in enumerate(events):
         agent.beat(beat_of_json(words_of_event("claude", event, {}, main=True))[0], number, datetime.now(UTC))
-    assert agent.state is state
+    assert agent.heartbeat.said.state is state
 
 
 SUBAGENT: Fields = {"agent_id": "t"}
@@ -317,31 +318,31 @@ def test_an_agent_that_rests_until_its_subagents_wake_it_is_not_simply_idle(
     for number, event in enumerate(events):
         words = words_of_event(vendor, event, {}, main=True)
         agent.beat(beat_of_json(words)[0], number, datetime.now(UTC))
-    assert (agent.state, agent.rests_on) == (State.IDLE, rests_on)
+    assert (agent.heartbeat.said.state, agent.heartbeat.rests_on) == (State.IDLE, rests_on)
     assert row_of(agent).state is (State.BLOCKED if rests_on else State.IDLE)
-    agent.silence = agent.policy.wait_limit
-    assert agent.excused is not rests_on
+    agent.heartbeat.silence.lasted = agent.policy.wait_limit
+    assert agent.heartbeat.excused is not rests_on
 
 
 def test_the_list_of_its_vendor_says_what_no_hook_tells() -> None:
     """A person's answer to a subagent's question fires none: `busy`, later than the question, ends the wait."""
     agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
     now = datetime.now(UTC)
-    assert agent.newer_word(State.WORKING, now.timestamp()) is None  # it has said nothing yet
+    assert newer_word(agent.heartbeat, State.WORKING, now.timestamp()) is None  # it has said nothing yet
     agent.beat(beat_of_json(words_of_event("claude", NOTIFIED, {}, main=True))[0], 1.0, now)
-    assert agent.newer_word(State.WORKING, now.timestamp() - 6) is None  # of before the question
-    assert agent.newer_word(State.WORKING, None) is None
-    assert agent.newer_word(State.WAITING, now.timestamp() + 1) is None
-    said = agent.newer_word(State.WORKING, now.timestamp() + 1)
+    assert newer_word(agent.heartbeat, State.WORKING, now.timestamp() - 6) is None  # of before the question
+    assert newer_word(agent.heartbeat, State.WORKING, None) is None
+    assert newer_word(agent.heartbeat, State.WAITING, now.timestamp() + 1) is None
+    said = newer_word(agent.heartbeat, State.WORKING, now.timestamp() + 1)
     assert said is not None
     agent.beat(said, 2.0, now + timedelta(seconds=2))
-    assert (agent.state, agent.promised) == (State.WORKING, True)
+    assert (agent.heartbeat.said.state, agent.heartbeat.said.promised) == (State.WORKING, True)
     # And of two subagents the one that is asked, while the other goes on.
-    said = agent.newer_word(State.WAITING, now.timestamp() + 3)
+    said = newer_word(agent.heartbeat, State.WAITING, now.timestamp() + 3)
     assert said is not None
     assert said.state is State.WAITING
     agent.beat(beat_of_json(words_of_event("claude", {"hook_event_name": "StopFailure"}, {}, main=True))[0], 3.0, now)
-    assert agent.newer_word(State.WORKING, now.timestamp() + 9) is None  # what failed is tried by nobody
+    assert newer_word(agent.heartbeat, State.WORKING, now.timestamp() + 9) is None  # what failed is tried by nobody
 
 
 def test_the_transcript_is_told_with_the_main_threads_words() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Policy, Registration, State, Status
 from watchdog.core.beat import beat_of_json
 from watchdog.core.vendor_hooks import event_name, session_of, words_of_event
@@ -51,7 +51,15 @@ def replay(vendor: str, events: list[Event]) -> list[Then]:
         if words is not None:
             beat, _ = beat_of_json({**words, **session_of(vendor, event)})
             agent.beat(beat, float(number), datetime.now(UTC))
-        seen.append(Then(event, agent.state, agent.tool, agent.note, frozenset(agent.asks)))
+        seen.append(
+            Then(
+                event,
+                agent.heartbeat.said.state,
+                agent.heartbeat.said.tool,
+                agent.heartbeat.said.note,
+                frozenset(agent.heartbeat.subagents.asks),
+            )
+        )
     return seen
 
 
@@ -128,7 +136,7 @@ def test_claude_a_subagent_works_in_the_background(events: list[Event]) -> None:
     seen = replay("claude", events)
     assert of(seen, "PostToolUse", tool_name="Agent")[0].tool is None
     rests = of(seen, "Stop")[0]
-    assert (rests.state, rests.note) == (State.IDLE, "rests; goes on by itself: 1 background task")
+    assert (rests.state, rests.note) == (State.IDLE, "idle; continues by itself: 1 background task")
     assert all(one.event["agent_id"] for one in of(seen, "PreToolUse", tool_name="Write"))
 
 
@@ -137,7 +145,7 @@ def test_claude_goes_on_by_itself(events: list[Event]) -> None:
     """The end of a background task is a prompt that nobody typed."""
     seen = replay("claude", events)
     first, last = of(seen, "Stop")
-    assert first.note == "rests; goes on by itself: 1 background task"
+    assert first.note == "idle; continues by itself: 1 background task"
     woken = of(seen, "UserPromptSubmit")[-1]
     assert woken.event["prompt"].startswith("<task-notification>")
     assert (woken.state, last.state, last.note) == (State.WORKING, State.IDLE, "")

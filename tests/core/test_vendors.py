@@ -1,9 +1,14 @@
 """What a process of each vendor looks like in /proc, and what its agent is called."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from watchdog.cli.vendor_settings import FILES
+from watchdog.core import session_states, vendors
 from watchdog.core.names import name_problem
-from watchdog.core.vendors import VENDORS, agent_name, is_called, is_launcher, is_prompt, is_unprompted, runs_as
+from watchdog.core.vendors import KNOWN, VENDORS, agent_name, is_called, is_launcher, is_prompt, is_unprompted, runs_as
 
 NODE = "/usr/bin/node"
 HOME = "/home/ada"
@@ -101,7 +106,7 @@ def test_its_name_tells_program_place_and_process() -> None:
     ],
 )
 def test_a_command_line_holds_a_first_prompt_or_leaves_it_to_a_person(vendor: str, line: str, unprompted: bool) -> None:
-    """What stands behind an option may be its value: in doubt nobody has prompted it."""
+    """What stands behind an option may be its value: in doubt it was not prompted."""
     assert is_unprompted(vendor, line.split()) is unprompted
 
 
@@ -111,3 +116,27 @@ def test_any_program_may_have_a_vendors_name() -> None:
     assert is_called("claude", ["claude"])
     assert not is_called("claude", ["bash", "/srv/other", "claude"])
     assert not is_called("claude", [])
+
+
+def test_each_vendor_has_a_module_that_is_in_the_table() -> None:
+    """A file of its own, of its name."""
+    there = {path.stem for path in Path(vendors.__file__).parent.glob("*.py")} - {"__init__", "vendor"}
+    for name in there - KNOWN.keys():
+        pytest.fail(f"core/vendors/{name}.py is known to nobody: add it to _ALL in watchdog/core/vendors/__init__.py")
+    assert set(KNOWN) == there
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_is_said_of_a_vendor_goes_together(name: str) -> None:
+    """What has hooks has a file for them, and kinds of events that are understood."""
+    vendor, where = KNOWN[name], f"watchdog/core/vendors/{name}.py"
+    assert vendor.name == name, f"{where}: is not its name"
+    assert bool(vendor.events) == (name in FILES), f"{where}: has hooks, or watchdog/cli/vendor_settings.py has a file"
+    kinds = {"start", "prompt", "work", "tool", "tool_over", "ask", "notification", "rest", "interrupt", "failure"}
+    kinds |= {"status", "end", "thread", "thread_over"}
+    assert set(vendor.events.values()) <= kinds, f"{where}: an event of a kind that core/vendor_hooks.py does not know"
+    reads = name in session_states._OF
+    assert vendor.tells_file == reads, f"{where}: `tells_file`, or _OF in core/session_states.py reads it"
+    assert bool(vendor.conversation) == bool(vendor.resume), f"{where}: a conversation, and how it is resumed"
+    assert not vendor.conversation or re.compile(vendor.conversation).groups == 2, f"{where}: directory and id"
+    assert vendor.paths or not vendor.events, f"{where}: `paths` tell its program from others of its name"

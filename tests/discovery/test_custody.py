@@ -4,14 +4,17 @@ import os
 import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.custody import DaemonProcess, Holder
 from watchdog.discovery.custody import Custodians, _Neighbour
+from watchdog.discovery.forwarder import Forwarder
 from watchdog.helpers.pool import HelperPool
 from watchdog.processes.identity import boot_id, read_identity
 
@@ -34,8 +37,10 @@ class Room:
         self.vetoes: list[tuple[str, str]] = []
         self.events: list[str] = []
         told = SimpleNamespace(tell=lambda event, _agent, _why: self.events.append(event))
-        kills = SimpleNamespace(veto=lambda one, why: self.vetoes.append((one.agent_id, why)))
-        self.custodians = Custodians(Fleet(), Clock(), told, HelperPool(), kills, "host", "/nowhere")  # type: ignore[arg-type]
+        kills = SimpleNamespace(cancel_automatic=lambda one, why: self.vetoes.append((one.agent_id, why)))
+        settings = SimpleNamespace(host="host", runtime_dir="/nowhere")
+        parts: Any = told, HelperPool(), kills, settings, Forwarder()
+        self.custodians = Custodians(Fleet(), Clock(), *parts)
         me, main = read_identity(os.getpid(), "host"), agent.identity
         assert me is not None and main is not None
         self.daemon = DaemonProcess(ME, os.getppid(), me.start_ticks + started)
@@ -49,7 +54,7 @@ def test_our_own_order_is_called_off_when_an_agent_is_left_to_another_daemon(age
     room.custodians.settle(agent)
     room.custodians.settle(agent)
     holder = Holder(room.daemon, SOCKET, "b", "beta")
-    assert agent.elsewhere == holder
+    assert agent.owner.elsewhere == holder
     assert room.vetoes == [("a", f"watched by {holder}")]
     assert room.events == ["agent.elsewhere"]
 
@@ -58,7 +63,7 @@ def test_nothing_is_called_off_of_an_agent_that_stays_ours(agent: Agent) -> None
     """The other one was started later."""
     room = Room(agent, started=100)
     room.custodians.settle(agent)
-    assert agent.elsewhere is None
+    assert agent.owner.elsewhere is None
     assert not room.vetoes and not room.events
 
 
@@ -68,6 +73,6 @@ def test_who_is_taken_over_is_judged_anew_and_nothing_is_called_off(agent: Agent
     room.custodians.settle(agent)
     room.custodians._neighbours.clear()
     room.custodians.settle(agent)
-    assert agent.elsewhere is None and not agent.silence
+    assert agent.owner.elsewhere is None and not agent.heartbeat.silence.lasted
     assert len(room.vetoes) == 1
     assert room.events == ["agent.elsewhere", "agent.taken_over"]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.discovery.test_importer import importer
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.process_claim import ProcessClaim, refuse_twice
 from watchdog.clock import Clock
 from watchdog.config.schema import SourceSection
@@ -44,7 +45,7 @@ def test_an_agent_whose_entries_get_other_keys_has_some_of_them() -> None:
     assert len(agent.reg.entries) == MOST_LISTED == 256
     shown = sources.shown()
     assert len(shown) == 400 - 256
-    assert shown[0]["why"] == "a stands in 256 entries already"
+    assert shown[0]["why"] == "a is in 256 entries already"
 
 
 def test_of_many_entries_that_drift_at_each_look_some_are_reported() -> None:
@@ -136,10 +137,11 @@ def test_a_list_of_sessions_ends_what_no_hook_ends_whatever_the_type_of_the_agen
     here = identity.read_identity(os.getpid(), "host")
     assert here is not None
     reg = Registration("a", "a", os.geteuid(), "host", identity.boot_id(), identity=here, agent_type="reviewer")
-    agent, fleet, clock = Agent(reg, Policy(), Status.RUNNING, hears=True), Fleet(), Clock()
+    agent, fleet, clock = Agent(reg, Policy(), Status.RUNNING), Fleet(), Clock()
+    agent.heartbeat.reads_answers()
     now = clock.now()
     agent.beat(Beat(state=State.WORKING), now.mono, now.wall)
-    agent.silence = timedelta(seconds=quiet)
+    agent.heartbeat.silence.lasted = timedelta(seconds=quiet)
     fleet.add(agent)
     which = dict[str, Any](pid=here.pid, ticks=here.start_ticks)
     entry = Entry("k", "t", "a", reg.owner_uid, **which, state="idle", state_since=now.wall.timestamp() - listed_ago)
@@ -148,4 +150,4 @@ def test_a_list_of_sessions_ends_what_no_hook_ends_whatever_the_type_of_the_agen
         return [entry_json(entry)]
 
     asyncio.run(importer(call, SourceSection(kind="claude", path="/nowhere"), fleet=fleet).look())
-    assert agent.state is (State.IDLE if ends else State.WORKING)
+    assert agent.heartbeat.said.state is (State.IDLE if ends else State.WORKING)

@@ -52,7 +52,7 @@ def test_what_is_gone_or_lives_is_left_alone() -> None:
     """An entry with a living process is another run's by now."""
     assert removed(Owner(), LEFT) == ["hcom: nothing left"]
     owner = Owner(Entry("row-7", "run-2", "a1", 1000, pid=42))
-    assert removed(owner, LEFT) == ["hcom: kept, it means another run by now"]
+    assert removed(owner, LEFT) == ["hcom: kept, it belongs to another run now"]
     assert not owner.closed
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.config.schema import SourceSection
 from watchdog.core.process import Listed
@@ -29,7 +31,7 @@ def importer(
         told.append({"event": name, **fields})
 
     def keep_entries(agent: Agent, entries: tuple[Listed, ...]) -> asyncio.Future[bool]:
-        agent.listed(entries)
+        agent.amend(replace(agent.reg, entries=entries))
         written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         written.set_result(True)
         return written

@@ -40,7 +40,7 @@ class Reports:
 
     async def request(self, agent: Any, reason: Reason, options: object, by: str, why: str) -> str:
         self.kills.append((agent.reg.name, reason, by))
-        agent.request_id = "r1"
+        agent.ending.begin("r1")
         return "r1"
 
     async def call(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, object]:
@@ -61,7 +61,7 @@ def test_an_agent_that_no_daemon_saw_is_registered_and_closed_as_gone() -> None:
         agent = here.fleet.get(ID)
         assert agent is not None
         assert (agent.reg.name, agent.reg.owner_uid, agent.reg.task_id) == ("alpha", ME, "T-1")
-        assert (agent.exit_code, agent.exit_signal) == (3, None)
+        assert (agent.exit.code, agent.exit.signal) == (3, None)
         assert reports.kills == [("alpha", Reason.GONE, f"uid {ME}")]
         assert not reports.done, "its report is removed when its row is closed"
 
@@ -124,7 +124,7 @@ def test_a_report_that_is_not_ours_to_act_on_stays(why: str) -> None:
     [
         ({"name": "alpha", "agent_id": "e" * 32, "source": "run"}, "it is not the file's agent, or none of a `run`"),
         ({"name": "alpha", "agent_id": ID}, "it is not the file's agent, or none of a `run`"),
-        ({"name": "all", "agent_id": ID, "source": "run"}, "name: 'all' is a word of its own among targets"),
+        ({"name": "all", "agent_id": ID, "source": "run"}, "name: 'all' is reserved: it is a kind of target"),
         ({"agent_id": ID, "extra": 1}, "name: Field required\nextra: unknown key; known are"),
         (None, "Input should be an object"),
     ],

@@ -21,17 +21,22 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
+from tests.kill.shop import SETTINGS
 from tests.world import AGENTS, alive, pids_with, wait_for
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
+from watchdog.agents.watched_time import WatchedTime
 from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, Policy, Registration, Status
 from watchdog.core.hooks import HookSpec
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.helpers.pool import HelperPool
+from watchdog.helpers.users import Users
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.kill.ask import StopRequest
 from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
@@ -94,32 +99,26 @@ class Bench:
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
         os.mkdir(directory / "notify", 0o700)
-        self.hearing = AgentTracker(self.fleet, str(directory / "notify"), self.clock, lambda: None, self.log)
-        self.chronicle = EventRecorder(self.store, self.clock, self.log)
+        self.tracker = AgentTracker(self.fleet, NotifySockets(str(directory / "notify")), self.clock, self.log)
+        self.recorder = EventRecorder(self.store, self.clock, self.log)
         self.owners = HelperPool()
         hook = HookSpec("note", frozenset(Status), command=("/bin/sh", "-c", f"cat > {self.hooked}"))
-        cleanup = CleanupRunner(
-            [hook], self.owners, self.store, self.clock, self.chronicle, fleet=self.fleet, observe=False
-        )
-        metrics = Metrics(dict, dict)
+        settings = replace(SETTINGS, hooks=(hook,))
+        cleanup = CleanupRunner(settings, self.owners, self.store, self.clock, self.recorder, self.fleet)
+        watched = WatchedTime(settings, self.fleet, self.clock)
+        metrics = Metrics()
         panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
         holds = Holds()
 
         stages = KillStages(
-            EvidenceCollector(self.clock, holds, self.owners, panes),
-            StopRequest(self.store, self.clock, holds, self.owners, self.chronicle),
-            Claim(self.store, self.clock, self.hearing, holds, self.fleet),
+            EvidenceCollector(self.clock, holds, self.owners, panes, watched),
+            StopRequest(self.store, self.clock, holds, self.owners, self.recorder),
+            Claim(self.store, self.clock, self.tracker, holds, self.fleet),
             Terminator(scanner, self.clock, self.fleet),
-            Close(self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.owners),
+            Close(self.store, self.clock, self.tracker, cleanup, self.recorder, metrics, self.owners),
         )
-        self.worker = KillWorker(
-            store=self.store,
-            clock=self.clock,
-            stages=stages,
-            chronicle=self.chronicle,
-            observe=False,
-            parallel=4,
-        )
+        users = Users(self.clock, self.log)
+        self.worker = KillWorker(settings, self.store, self.clock, stages, self.recorder, users)
 
     async def admit(self, process: subprocess.Popen[str], agent_id: str, notify: str) -> Agent:
         """Take a process in as a running agent that has beaten."""
@@ -135,9 +134,10 @@ class Bench:
             created_at=datetime.now(UTC),
         )
         policy = Policy(grace=timedelta(seconds=1), verify=timedelta(seconds=10))
-        agent = Agent(reg, policy, Status.RUNNING, notify, promised=True)
+        agent = Agent(reg, policy, Status.RUNNING, notify)
+        agent.heartbeat.said.promise(True)
         await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, datetime.now(UTC), "test", notify)
-        self.hearing.admit(agent)
+        self.tracker.admit(agent)
         return agent
 
     async def order(self, agent: Agent) -> str:
@@ -170,9 +170,9 @@ class Bench:
     async def close(self) -> None:
         await self.worker.close()
         await self.owners.close()
-        self.hearing.close()
+        self.tracker.close()
         for agent in self.fleet:
-            agent.close()
+            agent.tree.close()
 
 
 @contextlib.asynccontextmanager
@@ -234,7 +234,7 @@ def test_v1_who_ended_by_itself_has_completed(started: list[subprocess.Popen[str
     async def story() -> None:
         async with bench(slow) as b:
             agent_id = new_id()
-            notify = b.hearing.sockets.open(agent_id, os.getuid())
+            notify = b.tracker.sockets.open(agent_id, os.getuid())
             process = obedient(started, agent_id, notify)
             agent = await b.admit(process, agent_id, notify)
             request_id = await b.order(agent)
@@ -260,7 +260,7 @@ def test_v1_what_it_left_is_ended_and_it_has_completed_all_the_same(
     async def story() -> None:
         async with bench(slow) as b:
             agent_id = new_id()
-            notify = b.hearing.sockets.open(agent_id, os.getuid())
+            notify = b.tracker.sockets.open(agent_id, os.getuid())
             process = obedient(started, agent_id, notify)
             agent = await b.admit(process, agent_id, notify)
             await asyncio.to_thread(tell, process, "heir")
@@ -286,7 +286,7 @@ def test_v2_who_beats_again_lives(started: list[subprocess.Popen[str]], slow: st
     async def story() -> None:
         async with bench(slow) as b:
             agent_id = new_id()
-            notify = b.hearing.sockets.open(agent_id, os.getuid())
+            notify = b.tracker.sockets.open(agent_id, os.getuid())
             process = obedient(started, agent_id, notify)
             agent = await b.admit(process, agent_id, notify)
             request_id = await b.order(agent)
@@ -296,7 +296,7 @@ def test_v2_who_beats_again_lives(started: list[subprocess.Popen[str]], slow: st
 
             row, request = await b.rows(agent, request_id)
             assert (row.status, request.status) == (Status.RUNNING, "withdrawn")
-            assert (agent.status, agent.request_id) == (Status.RUNNING, None)
+            assert (agent.status, agent.ending.request_id) == (Status.RUNNING, None)
             assert outcome["error"] == "withdrawn"
             assert await b.signalled(agent) == []
             assert not b.hooked.exists()
@@ -320,13 +320,13 @@ def test_v3_who_got_its_pid_meanwhile_gets_no_signal(started: list[subprocess.Po
             status = Path(f"/proc/{bystander.pid}/status")
             wait_for(lambda: int(status.read_text().split("SigCgt:")[1].split()[0], 16) & catches, "it is a witness")
             agent_id = new_id()
-            agent = await b.admit(bystander, agent_id, b.hearing.sockets.open(agent_id, os.getuid()))
+            agent = await b.admit(bystander, agent_id, b.tracker.sockets.open(agent_id, os.getuid()))
             request_id = await b.order(agent)
             assert agent.identity is not None
             former = replace(agent.identity, start_ticks=agent.identity.start_ticks - 1, pidfd_inode=1)
-            asyncio.get_running_loop().remove_reader(agent.pidfd or -1)
-            agent.close()  # who holds a pidfd of the dead agent cannot be misled at all
-            agent.identify(former, os.getuid())
+            asyncio.get_running_loop().remove_reader(agent.tree.pidfd or -1)
+            agent.tree.close()  # who holds a pidfd of the dead agent cannot be misled at all
+            agent.amend(replace(agent.reg, identity=former, owner_uid=os.getuid()))
 
             await b.outcome(request_id)
 
@@ -374,7 +374,7 @@ def test_an_order_that_a_dead_daemon_left_before_its_first_signal_is_judged_anew
     async def story() -> None:
         async with bench("") as b:
             agent_id = new_id()
-            notify = b.hearing.sockets.open(agent_id, os.getuid())
+            notify = b.tracker.sockets.open(agent_id, os.getuid())
             process = obedient(started, agent_id, notify)
             agent = await b.admit(process, agent_id, notify)
             now, store = datetime.now(UTC), b.store.store

@@ -56,7 +56,7 @@ def test_a_second_daemon_on_the_same_registry_is_refused(world: World, other: Wo
     assert other.daemon.wait(PATIENCE) == BUSY
     words = f"already running (pid {world.daemon.pid}): {os.path.realpath(world.state)}/registry.db.lock is locked"
     assert words in other.log.read_text()
-    assert "a registry.url for each daemon" in other.log.read_text()
+    assert "give each daemon its own registry.url" in other.log.read_text()
 
     refused, fine = checked(other), checked(world)
     assert refused.returncode == 78

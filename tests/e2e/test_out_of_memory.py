@@ -1,4 +1,4 @@
-"""An agent that the kernel ends for want of memory is told as such, and another's SIGKILL is not."""
+"""A kill by the kernel's OOM killer is reported as such, and another SIGKILL is not."""
 
 import os
 import signal
@@ -25,11 +25,11 @@ def test_the_kernels_kill_for_want_of_memory_is_told_as_such(world: World) -> No
         run_in(world, cgroup, "greedy", GREEDY)
         ended = world.wait_event("agent.ended", name="greedy")
 
-        assert f"ended by the kernel for want of memory (oom_kill 1 in {cgroup})" in ended["why"]
+        assert f"killed by the kernel's OOM killer (oom_kill 1 in {cgroup})" in ended["why"]
         story = world.story("greedy")["agent"]
         assert (story["status"], story["exit_signal"]) == ("failed", signal.SIGKILL)
-        assert "want of memory" in story["error_message"]
-        assert "want of memory" in world.cli("why", "greedy").stdout
+        assert "killed by the kernel's OOM killer" in story["error_message"]
+        assert "killed by the kernel's OOM killer" in world.cli("why", "greedy").stdout
 
         run_in(world, cgroup, "murdered", "pass")
         pid = wait_for(lambda: world.agents().get("murdered", {}).get("pid"), "it runs")

@@ -63,7 +63,7 @@ def test_the_verb_waits_for_the_outcome_and_fails_with_a_file_that_cannot_be_use
     done = world.cli("reload", "--pid", str(world.daemon.pid))
     assert done.stdout.splitlines() == [
         f"{world.config} was adopted",
-        "daemon.host was changed, too, and waits for a restart",
+        "daemon.host also changed, and takes effect after a restart",
     ]
     assert world.wait_event("config.reloaded")["changed"] == ["stall.after_seconds"]
 
@@ -79,7 +79,7 @@ def test_the_verb_waits_for_the_outcome_and_fails_with_a_file_that_cannot_be_use
 
 
 def test_new_limits_hold_for_who_comes_afterwards(world: World) -> None:
-    """Also where the control socket was made anew meanwhile."""
+    """Also where the control socket was made again meanwhile."""
     world.start()
     for seconds in (300, 400):
         os.unlink(world.socket)
@@ -123,8 +123,8 @@ def test_every_part_follows(world: World, tmp_path: Path) -> None:
         ("[stall\n", "not TOML"),
         ("[kill]\ngrace_seconds = '10s'\n", "kill.grace_seconds"),
         ("[sweep]\ninterval_seconds = 100\n", "two sweeps"),
-        ("", "says nothing any more"),
-        ("# Being written\n", "says nothing any more"),
+        ("", "has become empty"),
+        ("# Being written\n", "has become empty"),
     ],
 )
 def test_a_file_that_cannot_be_used_changes_nothing(world: World, text: str, says: str) -> None:

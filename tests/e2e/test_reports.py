@@ -39,8 +39,8 @@ def ended(world: World, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("last", "status", "code", "number", "words"),
     [
-        ("exit 0", "completed", 0, None, "exited by itself with status 0 (as its `run` wrote down at "),
-        ("exit 3", "failed", 3, None, "exited by itself with status 3 (as its `run` wrote down at "),
+        ("exit 0", "completed", 0, None, "exited by itself with status 0 (as its `run` recorded at "),
+        ("exit 3", "failed", 3, None, "exited by itself with status 3 (as its `run` recorded at "),
         (
             "kill -SEGV $$",
             "failed",
@@ -66,7 +66,7 @@ def test_who_ended_while_no_daemon_was_there_ended_as_its_run_saw(
     row = ended(world, "alpha")
     assert (row["status"], row["exit_code"], row["exit_signal"]) == (status, code, number)
     assert row["told"].startswith(words)
-    assert "as its `run` wrote down at" in " ".join(world.cli("why", "alpha").stdout.split())
+    assert "as its `run` recorded at" in " ".join(world.cli("why", "alpha").stdout.split())
 
 
 def test_the_registration_may_be_another_daemons_than_the_start_and_the_end(world: World) -> None:
@@ -100,7 +100,7 @@ def test_whose_life_no_daemon_saw_is_in_the_history_and_cleaned_up_after(world: 
 
     row = ended(world, "early")
     assert (row["status"], row["exit_code"], row["task_id"]) == ("failed", 4, "T1")
-    assert row["told"].startswith("exited by itself with status 4 (as its `run` wrote down at ")
+    assert row["told"].startswith("exited by itself with status 4 (as its `run` recorded at ")
     assert not temp_dir.exists()
     assert world.sql("SELECT status FROM orchestrator_task WHERE task_id = 'T1'") == [("failed",)]
     assert world.stop() == 0
@@ -144,7 +144,7 @@ def test_where_run_died_too_nobody_saw_a_success(world: World) -> None:
     row = ended(world, "alpha")
     assert (row["status"], row["exit_code"]) == ("failed", None)
     if row["exit_signal"] is None:  # else an init that reaps late left a zombie, which tells it
-        assert row["told"] == "exited by itself, exit status unknown (its `run` has ended without a word on it)"
+        assert row["told"] == "exited by itself, exit status unknown (its `run` exited without reporting its end)"
     assert world.count("agent.crashed", name="alpha") == 1
 
 
@@ -188,7 +188,7 @@ def test_another_uids_report_speaks_for_nobody(world: World) -> None:
 
     row = ended(world, "alpha")
     assert (row["status"], row["exit_code"]) == ("failed", None)
-    assert f"the word that its `run` left cannot be read: {report.name} is no file of uid 0" in row["told"]
+    assert f"the report that its `run` left cannot be read: {report.name} is not a file of uid 0" in row["told"]
     said = [e["why"] for e in world.events() if e["event"] == "row.quarantined"]
-    assert any(f"{other}: {other.name} is no file of uid 0" in why for why in said)
+    assert any(f"{other}: {other.name} is not a file of uid 0" in why for why in said)
     assert "ghost" not in world.agents()

@@ -14,7 +14,7 @@ import pytest
 from tests.fake_service import FakeCodex, event
 from tests.fake_vendor import AGENT, EVENT
 from tests.world import BIN, PATIENCE, World, alive, wait_for
-from watchdog.sweep.sweeper import SCAN_EVERY
+from watchdog.sweep.process_watch import SCAN_EVERY
 
 FIRST, SECOND, THIRD = (f"01a2285{n}-0000-4000-8000-{os.urandom(6).hex()}" for n in (1, 2, 3))
 

@@ -47,7 +47,7 @@ def test_a_worktree_that_was_made_there_since_stays(world: World, known: bool) -
 
     hook = end_of(world, "worktree")
 
-    assert (hook["outcome"], "somebody else's" in str(hook["message"])) == ("kept", True), hook
+    assert (hook["outcome"], "so it is not the agent's" in str(hook["message"])) == ("kept", True), hook
     assert (tree / ".env").read_text() == "secret\n"
     assert world.json("restore")["restorable"] == []
 

@@ -136,7 +136,7 @@ def test_run_refuses_a_name_that_lives_and_replaces_it_only_when_its_bearer_is_d
 def test_run_replace_starts_nothing_beside_a_former_one_that_nobody_can_end(world: World) -> None:
     """Without a daemon, or while the former one is held: exit status, the reason, and no start."""
     nobody = world.cli("run", "--name", "alpha", "--replace", "--", "touch", "started", check=False)
-    assert (nobody.returncode, "cannot be ended" in nobody.stderr) == (69, True)
+    assert (nobody.returncode, "cannot be killed" in nobody.stderr) == (69, True)
     world.start()
     world.run("alpha", *world.script("agent.py", "beat=0.3"))
     wait_for(lambda: world.agents().get("alpha"), "the first")

@@ -79,6 +79,7 @@ def test_a_dirty_worktree_is_kept_and_said_so(world: World) -> None:
     kept = world.wait_event("cleanup.hook_finished", name="beta", hook="worktree")
     assert kept["outcome"] == "kept"
     assert "new.txt" in kept["message"] or "untracked" in kept["message"]
+    assert f"  do: see what its worktree still holds: git -C {tree} status;" in world.cli("why", "beta").stdout
 
 
 def test_a_shared_worktree_goes_with_its_last_agent(world: World) -> None:
@@ -154,7 +155,7 @@ def test_who_promised_no_beat_lives(world: World) -> None:
 
     assert world.agents()["quiet"]["status"] == "running"
     assert world.json("why", "quiet")["agent"]["command"] == "sleep"
-    assert "never ended for silence before its first beat" in (world.dir / "quiet.out").read_text()
+    assert "never killed for silence before its first beat" in (world.dir / "quiet.out").read_text()
     assert loud.wait(60) != 0
 
 

@@ -114,9 +114,7 @@ def test_a_hook_that_counts_for_nobody_is_in_the_why_of_the_agent_around_it(worl
     (agent,) = agents(world)
     assert (agent["name"], agent["beats"]) == ("outer", 0)
     rejected = [event["why"] for event in world.story("outer")["events"] if event["event"] == "beat.rejected"]
-    assert rejected == [
-        "a hook of claude ran in it, and no ancestor of this process is claude: what it said does not count"
-    ]
+    assert rejected == ["a hook of claude ran in it, but no ancestor of this process is claude: its report is ignored"]
 
 
 def test_a_session_within_a_session_is_its_child(world: World) -> None:

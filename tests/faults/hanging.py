@@ -62,7 +62,7 @@ class Hanging:
         new.rename(self._directory / call)
 
     def wait_met(self, call: str) -> None:
-        """Until somebody is in it."""
+        """Until it is in use."""
         wait_for((self._directory / f"{call}.met").exists, f"a call of {call}")
 
     def end(self, *calls: str) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.control.office import Recorder
 from tests.owner.repositories import context
 from tests.world import started_at
 from watchdog.core import hooks
@@ -148,10 +149,10 @@ def test_what_the_host_lacks_is_told_once_for_each(monkeypatch: pytest.MonkeyPat
     """By the first answer of a helper; words of a helper that are none of ours are left out."""
     lacking = '{"landlock": "the kernel has no Landlock", "more": "x"}'
     code = WITH_OPEN.replace("helper.main()", f"helper.confinement.lacking = lambda: {lacking}\nhelper.main()")
-    told: list[tuple[str, str]] = []
+    log = Recorder()
 
     async def story() -> None:
-        them = HelperPool((sys.executable, "-c", code), unconfined=lambda kind, why: told.append((kind, why)))
+        them = HelperPool((sys.executable, "-c", code), log=log)
         try:
             await them.call(ME, "ping", {}, 20)
             await them.call(ME, "ping", {}, 20)
@@ -160,7 +161,7 @@ def test_what_the_host_lacks_is_told_once_for_each(monkeypatch: pytest.MonkeyPat
             await them.close()
 
     run(story)
-    assert told == [("landlock", "the kernel has no Landlock")]
+    assert log.events == [{"event": "helper.unconfined", "kind": "landlock", "why": "the kernel has no Landlock"}]
 
 
 def test_a_call_that_ends_takes_nobody_with_it(tmp_path: Path) -> None:
@@ -261,7 +262,7 @@ def test_the_end_of_a_log_is_told_without_secrets(tmp_path: Path, written: str |
     (tmp_path / "log").write_bytes(written if isinstance(written, bytes) else written.encode())
     os.mkfifo(tmp_path / "fifo")
     assert last_lines(str(tmp_path / "log")) == told
-    with pytest.raises(OwnerCallFailed, match="no regular file"):
+    with pytest.raises(OwnerCallFailed, match="not a regular file"):
         last_lines(str(tmp_path / "fifo"))
 
 

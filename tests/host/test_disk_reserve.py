@@ -107,7 +107,7 @@ def test_the_log_has_one_of_its_own_where_its_disk_is_another(mount: Mount) -> N
     assert (beside.stat().st_size, (state / "reserve").stat().st_size) == (7 * MIB, 8 * MIB)
     assert not one.in_use, "the registry's disk has room"
     assert not one.give_log("journal")
-    one.adopt(str(state / "log"))
+    one._follow_log(str(state / "log"))
     assert not beside.exists()
     assert one.give_log(str(state / "log"))
     assert (state / "reserve").stat().st_size == 7 * MIB

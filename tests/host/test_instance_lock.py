@@ -43,7 +43,7 @@ def test_the_first_ones_socket_is_named_where_it_is_known(tmp_path: Path) -> Non
 
     with pytest.raises(AlreadyRunning, match=rf"pid {os.getpid()}\).*; its socket is {tmp_path}/run/control.sock; "):
         InstanceLocks(settings, logger.get_logger())
-    with pytest.raises(AlreadyRunning, match=rf"{tmp_path}/state/.*right: a state_dir for each") as refused:
+    with pytest.raises(AlreadyRunning, match=rf"{tmp_path}/state/.*give each daemon its own state_dir") as refused:
         InstanceLocks(other, logger.get_logger())
     assert f"{tmp_path}/other/control.sock" not in str(refused.value)
 
@@ -75,7 +75,7 @@ def test_a_registry_that_is_in_use_by_another_name_is_refused(tmp_path: Path) ->
         assert first.stdout is not None
         assert first.stdout.readline() == b"open\n"
         os.link(places[0] / "registry.db", places[1] / "registry.db")
-        with pytest.raises(AlreadyRunning, match=rf"pid {first.pid}\): .*two/registry.db is in use by another name"):
+        with pytest.raises(AlreadyRunning, match=rf"pid {first.pid}\): .*two/registry.db is in use under another name"):
             InstanceLocks(each[1], logger.get_logger())
         assert user_of_registry(each[1]) == str(first.pid)
         first.kill()

@@ -13,7 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.world import pids_with, wait_for
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.kill import KillStep, Polite
@@ -90,7 +91,7 @@ class Scene:
             timedelta(seconds=grace),
             timedelta(seconds=verify),
             polite,
-            cgroup=agent.cgroup,
+            cgroup=agent.reg.own_cgroup,
             **options,  # type: ignore[arg-type] # the test's own words
         )
 

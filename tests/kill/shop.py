@@ -12,17 +12,25 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
+from watchdog.agents.watched_time import WatchedTime
 from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
+from watchdog.config.paths import places_for
+from watchdog.config.schema import Config
+from watchdog.config.settings import settings_of
 from watchdog.core.agent import Beat, Policy, Registration, Status, Verdict
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import TreeMember
 from watchdog.core.verdict import Judgement
 from watchdog.helpers.pool import HelperPool
+from watchdog.helpers.users import Users
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.kill.ask import StopRequest
 from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
@@ -40,6 +48,7 @@ from watchdog.telemetry.metrics import Metrics
 
 P = ParamSpec("P")
 T = TypeVar("T")
+SETTINGS = settings_of(Config.model_validate({"kill": {"parallel": 4}, "hook": []}), None, places_for(0, {}))
 HOST = identity.this_host(None)
 AGENT = secrets.token_hex(16)  # what other tests start beside us may carry a fixed one as its mark
 
@@ -72,32 +81,27 @@ class Shop:
 
     def __init__(self, directory: Path, held: contextlib.ExitStack) -> None:
         self.clock, log, self.fleet = Clock(), get_logger(), Sparing()
+        self.settings = SETTINGS
         self.store = Delayed(Store(f"sqlite:///{directory}/registry.db").open())
         held.callback(self.store.close)
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
-        self.hearing = AgentTracker(self.fleet, str(directory), self.clock, lambda: None, log)
+        self.tracker = AgentTracker(self.fleet, NotifySockets(str(directory)), self.clock, log)
         self.owners, self.holds = HelperPool(), Holds()
-        chronicle = EventRecorder(self.store, self.clock, log)
-        cleanup = CleanupRunner((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
-        metrics = Metrics(dict, dict)
+        recorder = EventRecorder(self.store, self.clock, log)
+        cleanup = CleanupRunner(self.settings, self.owners, self.store, self.clock, recorder, self.fleet)
+        metrics = Metrics()
+        self.users, self.watched = Users(self.clock, log), WatchedTime(self.settings, self.fleet, self.clock)
         panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
 
         stages = KillStages(
-            EvidenceCollector(self.clock, self.holds, self.owners, panes),
-            StopRequest(self.store, self.clock, self.holds, self.owners, chronicle),
-            Claim(self.store, self.clock, self.hearing, self.holds, self.fleet),
+            EvidenceCollector(self.clock, self.holds, self.owners, panes, self.watched),
+            StopRequest(self.store, self.clock, self.holds, self.owners, recorder),
+            Claim(self.store, self.clock, self.tracker, self.holds, self.fleet),
             Terminator(scanner, self.clock, self.fleet),
-            Close(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, self.owners),
+            Close(self.store, self.clock, self.tracker, cleanup, recorder, metrics, self.owners),
         )
-        self.worker = KillWorker(
-            store=self.store,
-            clock=self.clock,
-            stages=stages,
-            chronicle=chronicle,
-            observe=False,
-            parallel=4,
-        )
+        self.worker = KillWorker(self.settings, self.store, self.clock, stages, recorder, self.users)
 
     async def admit(self, process: subprocess.Popen[bytes]) -> Agent:
         """The process as an agent that has beaten once and was then found stalled."""
@@ -107,10 +111,11 @@ class Shop:
             AGENT, "alpha", os.getuid(), HOST, identity.boot_id(), identity=found, created_at=now, source="run"
         )
         await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
-        agent = Agent(reg, Policy(), Status.RUNNING, promised=True)
-        self.hearing.admit(agent)
+        agent = Agent(reg, Policy(), Status.RUNNING)
+        agent.heartbeat.said.promise(True)
+        self.tracker.admit(agent)
         self.beat(agent)
-        agent.judged(Judgement(Verdict.STALLED, "silent"), self.clock.mono(), 1.0)
+        judging.remember(agent, Judgement(Verdict.STALLED, "silent"), self.clock.mono(), 1.0)
         return agent
 
     def beat(self, agent: Agent) -> None:
@@ -119,7 +124,7 @@ class Shop:
     async def order(self, agent: Agent) -> str:
         """What a sweep does for a stalled agent."""
         return await self.worker.request(
-            agent, Reason.STALLED, KillOptions(), "daemon", "silent", beats=agent.renewed_judged
+            agent, Reason.STALLED, KillOptions(), "daemon", "silent", beats=agent.judged.renewed_judged
         )
 
     def hold(self, agent_id: str | None) -> None:
@@ -155,9 +160,9 @@ async def shop(directory: Path) -> AsyncIterator[tuple[Shop, Agent, subprocess.P
         finally:
             await made.worker.close()
             await made.owners.close()
-            made.hearing.close()
+            made.tracker.close()
             for agent in made.fleet:
-                agent.close()
+                agent.tree.close()
             process.kill()
 
 
@@ -167,9 +172,9 @@ ASK = KillOptions(ask=timedelta(seconds=60))
 async def asking(made: Shop, agent: Agent, options: KillOptions, by: str = "daemon") -> str:
     """An order that asks first, and has come that far."""
     reason = Reason.STALLED if by == "daemon" else Reason.STOP
-    order = await made.worker.request(agent, reason, options, by, "silent", beats=agent.renewed_judged)
+    order = await made.worker.request(agent, reason, options, by, "silent", beats=agent.judged.renewed_judged)
     async with asyncio.timeout(60):
-        while agent.asked is None or "stop.asked" not in await made.history(agent):
+        while agent.ending.asked is None or "stop.asked" not in await made.history(agent):
             await asyncio.sleep(0.01)
     return order
 
@@ -177,7 +182,13 @@ async def asking(made: Shop, agent: Agent, options: KillOptions, by: str = "daem
 async def left_by_a_daemon(made: Shop, agent: Agent, step: str) -> RequestRow:
     """An order as a daemon left it that died right after that intent."""
     store, now = made.store.store, datetime.now(UTC)
-    options = {"force": False, "grace_seconds": None, "cleanup": True, "beats": agent.beats, "why": "silent"}
+    options = {
+        "force": False,
+        "grace_seconds": None,
+        "cleanup": True,
+        "beats": agent.heartbeat.rhythm.beats,
+        "why": "silent",
+    }
     await made.store.write(
         store.open_request, "r1", agent.agent_id, Reason.STALLED, by="daemon", now=now, options=options
     )

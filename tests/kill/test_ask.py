@@ -25,11 +25,11 @@ def test_what_speaks_for_an_agent_calls_off_an_order_that_still_asks(tmp_path: P
                 case "a hold":
                     made.hold(agent.agent_id)
                 case _:
-                    made.worker.veto(agent, "mass stall")
+                    made.worker.cancel_automatic(agent, "mass stall")
             outcome = await made.worker.finished(order, 20)
             assert outcome is not None and outcome["error"] == "withdrawn"
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
-            assert (agent.asked, agent.rung, process.poll()) == (None, Step.STOP, None)
+            assert (agent.ending.asked, agent.ladder.rung, process.poll()) == (None, Step.STOP, None)
 
     asyncio.run(story())
 
@@ -43,7 +43,7 @@ def test_a_person_who_says_kill_is_not_put_off_by_a_ladder(tmp_path: Path, optio
             order = await asking(made, agent, options)
             assert await made.worker.request(agent, Reason.OPERATOR, KillOptions(), "uid 0") == order
             made.beat(agent)
-            made.worker.veto(agent, "mass stall")
+            made.worker.cancel_automatic(agent, "mass stall")
             await made.worker.finished(order, 20)
             assert await made.told(agent) == (Status.KILLED, ["done"])
             assert process.wait(60) == -signal.SIGTERM
@@ -57,7 +57,7 @@ def test_who_hears_and_says_that_he_rests_is_not_waited_for(tmp_path: Path, stat
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            agent.hears = True
+            agent.heartbeat.hears = True
             order = await asking(made, agent, ASK, "uid 0")
             agent.beat(Beat(state=state), made.clock.mono(), made.clock.now().wall)
             await made.worker.finished(order, 20)
@@ -72,7 +72,7 @@ def test_an_agent_that_ends_its_turn_by_our_answer_may_end_by_itself(tmp_path: P
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            agent.hears = True
+            agent.heartbeat.hears = True
             order = await asking(made, agent, ASK, "uid 0")
             agent.beat(Beat(state=State.IDLE), made.clock.mono(), made.clock.now().wall)
             await asyncio.sleep(1)
@@ -90,7 +90,7 @@ def test_that_an_agent_hears_is_written_before_it_is_asked(tmp_path: Path) -> No
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, _):
-            agent.hears = True
+            agent.heartbeat.hears = True
             await asking(made, agent, ASK, "uid 0")
             row = await made.store.read(made.store.store.agent, agent.agent_id)
             assert row is not None and row.hears

@@ -25,7 +25,7 @@ def test_a_beat_while_the_order_is_being_committed_withdraws_it(tmp_path: Path) 
             await made.worker.finished(await made.order(agent), 20)
 
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
-            assert (agent.status, agent.request_id, process.poll()) == (Status.RUNNING, None, None)
+            assert (agent.status, agent.ending.request_id, process.poll()) == (Status.RUNNING, None, None)
 
     asyncio.run(story())
 
@@ -53,7 +53,7 @@ def test_a_hold_before_the_first_signal_calls_any_order_off(
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            agent.status, agent.beats = Status.STARTING, 0
+            agent.status, agent.heartbeat.rhythm.beats = Status.STARTING, 0
             made.store.before = (while_writing, lambda: made.hold(None if on_all else agent.agent_id))
             reason = Reason.FAILED_TO_START if by == "daemon" else Reason.OPERATOR
             order = await made.worker.request(agent, reason, KillOptions(), by)
@@ -62,7 +62,7 @@ def test_a_hold_before_the_first_signal_calls_any_order_off(
             assert outcome is not None and "held before the first signal: debugging" in str(outcome["message"])
             assert await made.worker.finished(order, 0) == outcome, "who asks later reads it from the registry"
             assert (await made.told(agent))[1] == ["withdrawn"]
-            assert (agent.status, agent.request_id, process.poll()) == (Status.STARTING, None, None)
+            assert (agent.status, agent.ending.request_id, process.poll()) == (Status.STARTING, None, None)
 
     asyncio.run(story())
 
@@ -93,13 +93,13 @@ def test_its_word_before_the_first_signal_calls_off_what_the_want_of_one_asked_f
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            agent.beats, agent.state = (0, None) if failed else (1, State.DONE)
+            agent.heartbeat.rhythm.beats, agent.heartbeat.said.state = (0, None) if failed else (1, State.DONE)
             made.store.before = (while_writing, lambda: made.beat(agent))
             await made.worker.finished(await made.worker.request(agent, reason, KillOptions(), "daemon"), 20)
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
-            assert (agent.status, agent.request_id, process.poll()) == (Status.RUNNING, None, None)
+            assert (agent.status, agent.ending.request_id, process.poll()) == (Status.RUNNING, None, None)
 
-            agent.beats, agent.state = (0, None) if failed else (1, State.DONE)
+            agent.heartbeat.rhythm.beats, agent.heartbeat.said.state = (0, None) if failed else (1, State.DONE)
             done = Beat(state=State.DONE)
             if not failed:
                 made.store.before = (while_writing, lambda: agent.beat(done, 0.0, datetime.now(UTC)))
@@ -132,7 +132,13 @@ def test_a_claim_that_a_dead_daemon_left_is_judged_anew(tmp_path: Path, reason: 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
             store, now = made.store.store, datetime.now(UTC)
-            options = {"force": False, "grace_seconds": None, "cleanup": True, "beats": agent.beats, "why": "silent"}
+            options = {
+                "force": False,
+                "grace_seconds": None,
+                "cleanup": True,
+                "beats": agent.heartbeat.rhythm.beats,
+                "why": "silent",
+            }
             assert await made.store.write(
                 store.open_request, "r1", agent.agent_id, reason, by="daemon", now=now, options=options
             )
@@ -148,12 +154,12 @@ def test_a_claim_that_a_dead_daemon_left_is_judged_anew(tmp_path: Path, reason: 
             if reason is Reason.STALLED:
                 made.beat(agent)
             else:
-                agent.beats, agent.state = 0, State.DONE
+                agent.heartbeat.rhythm.beats, agent.heartbeat.said.state = 0, State.DONE
             made.worker.resume(left, agent)
             await made.worker.finished("r1", 20)
 
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
-            assert (agent.status, agent.request_id, process.poll()) == (Status.RUNNING, None, None)
+            assert (agent.status, agent.ending.request_id, process.poll()) == (Status.RUNNING, None, None)
 
     asyncio.run(story())
 
@@ -182,7 +188,7 @@ def test_whom_a_killed_daemon_had_stopped_goes_on_when_his_order_does_not(tmp_pa
                 made.worker.resume(row, agent)
                 await made.worker.finished("r", 20)
             else:
-                made.worker.let_go(row, agent)
+                made.worker.resume_stopped(row, agent)
 
             assert os.waitpid(process.pid, os.WCONTINUED)[0] == process.pid
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Identity
@@ -43,7 +43,7 @@ def test_a_success_that_its_run_did_not_see_is_none(
 ) -> None:
     """Who has a `run` has a witness; one that is silent was killed too."""
     who = agent(source=source)
-    who.exit_code, who.exit_signal, who.exit_told = code, number, "as somebody says"
+    who.exit.code, who.exit.signal, who.exit.told = code, number, "as somebody says"
     order, progress = KillOrder("r", who, Reason.GONE, KillOptions(), "daemon", "gone", 0), KillProgress()
 
     assert status_of(order, progress) is status
@@ -75,3 +75,25 @@ def test_the_task_of_an_agent_is_what_became_of_its_work() -> None:
     assert task_of(done, Status.KILLED, "m") == ("completed", None)
     cancelled = KillOrder("r", who, Reason.STOP, KillOptions(cancel=True), "uid 0", "no need", 0)
     assert task_of(cancelled, Status.STOPPED, "m") == ("cancelled", "cancelled by uid 0: no need")
+
+
+@pytest.mark.parametrize(
+    ("hows", "words"),
+    [
+        (
+            ["after SIGKILL", "after SIGTERM", "after SIGTERM", "by itself"],
+            "4 processes ended: 1 by KILL, TERM was not enough; 2 on TERM; 1 by itself",
+        ),
+        (["after SIGTERM", "by itself", "by itself"], "3 processes ended: 1 on TERM; 2 by themselves"),
+        (["after SIGKILL", "after SIGKILL"], "2 processes ended by KILL, TERM was not enough"),
+        (["after SIGTERM, while no daemon was there"], "1 process ended on TERM"),
+    ],
+)
+def test_a_kill_counts_what_ended_by_what(hows: list[str], words: str) -> None:
+    """The sentence says what its own lines say: one that ended by itself was not ended by KILL."""
+    who = agent(Identity("host", "boot", 1, 7))
+    progress = KillProgress(touched=True, killed=any("SIGKILL" in how for how in hows), main_signalled=True)
+    for pid, how in enumerate(hows, 1):
+        progress.processes[Identity("host", "boot", pid, 7)] = {"pid": pid, "name": "x", "how": how}
+    order = KillOrder("r", who, Reason.STALLED, KillOptions(), "daemon", "silent", 0)
+    assert message_of(order, progress) == f"stalled: {words}"

@@ -21,7 +21,10 @@ def test_what_was_known_before_the_first_signal_is_kept_without_secrets(
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            agent.note, agent.tool = "export API_TOKEN=hunter2", "Bash: curl -u token=hunter2"
+            agent.heartbeat.said.note, agent.heartbeat.said.tool = (
+                "export API_TOKEN=hunter2",
+                "Bash: curl -u token=hunter2",
+            )
             agent.reg = replace(agent.reg, log=str(tmp_path / "log"))
             assert await made.worker.finished(await made.order(agent), 20)
 

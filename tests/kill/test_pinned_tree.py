@@ -132,10 +132,10 @@ def test_an_agent_whose_files_hang_is_killed_by_the_pidfd_that_was_pinned_before
     """With what it started; where a process has no inode of its own the fleet's pidfd is all that there is."""
     agent = scene.python(DEAF + 'subprocess.Popen(["sleep", "1000"])\nopen("up", "w")\nwhile True: time.sleep(100)')
     assert agent.identity is not None
-    agent.pidfd = identity.pin(agent.identity)
+    agent.tree.pidfd = identity.pin(agent.identity)
     hang(monkeypatch, agent.identity.pid)
-    ended = scene.end(agent, main_pidfd=agent.pidfd)
-    agent.close()
+    ended = scene.end(agent, main_pidfd=agent.tree.pidfd)
+    agent.tree.close()
 
     assert (ended.reason, scene.left()) == (None, [])
     assert agent.identity in {member.seen.identity for member in ended.members}

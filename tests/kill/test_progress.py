@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from watchdog import kill
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.holds import Holds
 from watchdog.core.agent import Beat, Policy, Registration, Status
 from watchdog.core.kill import KillOptions, KillStep, Reason

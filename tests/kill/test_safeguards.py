@@ -3,11 +3,12 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.control.office import Recorder as Kept
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock, Instant
 from watchdog.config.paths import places_for
@@ -17,8 +18,10 @@ from watchdog.core.agent import Policy, Registration, Status, Verdict
 from watchdog.core.decision import Limits, Look, Veto
 from watchdog.core.verdict import Judgement
 from watchdog.core.witnesses import Witness
+from watchdog.helpers.users import Users
 from watchdog.kill.safeguards import Safeguards
 from watchdog.probes.host_pressure import judged
+from watchdog.registry.store import AsyncStore
 
 INTERVAL = 10.0
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -48,15 +51,16 @@ class Bench:
             None,
             places_for(0, {}),
         )
-        self.restraint = Safeguards(lambda: self.settings, self.clock, Holds(), self.log)
-        self.restraint.tick(INTERVAL)
+        store = cast("AsyncStore", None)  # nothing is held
+        self.restraint = Safeguards(self.settings, store, self.clock, Holds(), self.log, Users(self.clock, self.log))
+        self.restraint.note_sweep(INTERVAL)
 
     def sweep(self, *, after: float = INTERVAL, slept: float = 0, step: float = 0, silent: float = 0) -> Veto | None:
         """What speaks for the silent at the next look."""
         self.clock.at += after
         self.clock.slept += slept
         self.clock.stepped += step
-        self.missed = self.restraint.tick(INTERVAL)[1]
+        self.missed = self.restraint.note_sweep(INTERVAL)
         looks = [Look(f"s{n}", Judgement(Verdict.STALLED, "silent"), Policy()) for n in range(int(silent))]
         doubt = self.restraint.limits(looks, (), self.clock.now(), True).doubt
         return None if doubt is None else doubt[0]
@@ -66,7 +70,7 @@ class Bench:
         end = self.clock.at + after
         while self.clock.at < end:
             self.clock.at = min(end, self.clock.at + INTERVAL)
-            self.restraint.tick(INTERVAL)
+            self.restraint.note_sweep(INTERVAL)
         return self.restraint.limits(list(looks), settled, self.clock.now(), True)
 
     def told(self) -> list[str]:
@@ -75,7 +79,9 @@ class Bench:
 
 def agent(name: str, uid: int = 0, after: float = 300) -> Agent:
     policy = Policy(after=timedelta(seconds=after))
-    return Agent(Registration(name, name, uid, "host", "boot"), policy, Status.RUNNING, promised=True)
+    made = Agent(Registration(name, name, uid, "host", "boot"), policy, Status.RUNNING)
+    made.heartbeat.said.promise(True)
+    return made
 
 
 def stalled(name: str, uid: int = 0) -> Look:
@@ -125,25 +131,25 @@ def test_the_budget_is_that_of_a_minute() -> None:
     """Three a minute, as configured here."""
     bench = Bench()
     for name in "ab":
-        bench.restraint.killed(agent(name))
+        bench.restraint.count_kill(agent(name))
     assert sum(bench.look(after=0).budget.spent.values()) == 2
-    assert not bench.restraint.spent(0)
-    bench.restraint.killed(agent("c"))
-    assert bench.restraint.spent(0)
+    assert not bench.restraint.budget_exhausted(0)
+    bench.restraint.count_kill(agent("c"))
+    assert bench.restraint.budget_exhausted(0)
     assert not bench.look(after=60).budget.spent
-    assert not bench.restraint.spent(0)
+    assert not bench.restraint.budget_exhausted(0)
 
 
 def test_a_user_who_uses_up_the_budget_leaves_others_their_share() -> None:
     """Three a minute for three users: one each, whatever one of them has borrowed. Sub-uids count for their user."""
     bench = Bench()
-    bench.restraint.user_of = lambda uid: 1000 if uid >= 100_000 else uid
+    bench.restraint.user_of = lambda uid: 1000 if uid >= 100_000 else uid  # type: ignore[method-assign]
     bench.look(stalled("r", 0), stalled("a", 1001), settled=(agent("m", 1000), agent("n", 165_000)))
     for number in range(3):
-        bench.restraint.killed(agent(f"m{number}", 100_000 + number))
-    assert [bench.restraint.spent(uid) for uid in (1000, 100_007, 0, 1001)] == [True, True, False, False]
-    bench.restraint.killed(agent("r", 0))
-    assert [bench.restraint.spent(uid) for uid in (0, 1001)] == [True, False]
+        bench.restraint.count_kill(agent(f"m{number}", 100_000 + number))
+    assert [bench.restraint.budget_exhausted(uid) for uid in (1000, 100_007, 0, 1001)] == [True, True, False, False]
+    bench.restraint.count_kill(agent("r", 0))
+    assert [bench.restraint.budget_exhausted(uid) for uid in (0, 1001)] == [True, False]
 
 
 def test_a_mass_stall_of_one_users_agents_is_that_users() -> None:
@@ -157,7 +163,8 @@ def test_a_mass_stall_of_one_users_agents_is_that_users() -> None:
             "event": "hold.started",
             "reason": "mass_stall",
             "uid": 1000,
-            "why": "mass stall: 30 of 30 agents of uid 1000 fell silent together; the fault may be ours",
+            "why": "mass stall: 30 of 30 agents of uid 1000 fell silent together;"
+            " the cause may be this host or the daemon",
         }
     ]
     assert (len(bench.restraint.on()), bench.restraint.on(0), len(bench.restraint.on(1000))) == (1, [], 1)
@@ -177,18 +184,18 @@ def test_a_mass_stall_is_seen_across_phases() -> None:
     bench = Bench()
     for name in "ab":
         bench.look(stalled(name))
-        bench.restraint.killed(agent(name), silent=True)
+        bench.restraint.count_kill(agent(name), silent=True)
     assert bench.look(stalled("c")).doubt_of(0) is not None
     assert bench.look(settled=(agent("a"),)).doubt_of(0) is None
     assert bench.look(stalled("c")).doubt_of(0) is None  # `a` spoke again: two of three
 
     bench = Bench()
     for name in "ab":
-        bench.restraint.killed(agent(name), silent=True)
+        bench.restraint.count_kill(agent(name), silent=True)
     assert bench.look(stalled("c"), after=299).doubt_of(0) is not None
     assert bench.look(stalled("c"), after=1).doubt_of(0) is None
-    bench.restraint.killed(agent("d"))  # expired, or its main process gone: no silence
-    bench.restraint.killed(agent("e"))
+    bench.restraint.count_kill(agent("d"))  # expired, or its main process gone: no silence
+    bench.restraint.count_kill(agent("e"))
     assert bench.look(stalled("c")).doubt_of(0) is None
 
 
@@ -198,8 +205,8 @@ def test_an_agent_that_was_held_back_for_long_enough_is_no_sign_once_it_is_kille
     bench.look(after=2000)
     for name in "ab":
         old = agent(name)
-        old.doomed_since = 1000.0
-        bench.restraint.killed(old, silent=True)
+        old.judged.doomed_since = 1000.0
+        bench.restraint.count_kill(old, silent=True)
     assert bench.look(stalled("c")).doubt_of(0) is None
 
 
@@ -243,7 +250,11 @@ def test_one_late_agent_waits_until_the_others_were_heard() -> None:
     def settled(quiet: float) -> tuple[Agent, ...]:
         made = [agent(name, after=120) for name in "bcdef"]
         for one in made:
-            one.silence, one.age, one.pause = timedelta(seconds=quiet), 60 * minute, minute
+            one.heartbeat.silence.lasted, one.heartbeat.ages.age, one.heartbeat.rhythm.pause = (
+                timedelta(seconds=quiet),
+                60 * minute,
+                minute,
+            )
         return tuple(made)
 
     assert bench.look(late, settled=settled(90)).doubt_of(0) is not None

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sqlite3
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -12,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from tests.cgroups import needs_v1, scratch
-from tests.kill.shop import AGENT, ASK, HOST, asking, left_by_a_daemon, shop
-from watchdog.agents.fleet import Agent
+from tests.kill.shop import AGENT, ASK, HOST, SETTINGS, asking, left_by_a_daemon, shop
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter
@@ -27,6 +28,8 @@ from watchdog.processes import identity
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import get_logger
 
+OBSERVE = replace(SETTINGS, mode="observe")
+
 
 @pytest.mark.parametrize("by", ["daemon", "uid 0"])
 @pytest.mark.parametrize("where", ["asks", "waits for a slot", "is claimed"])
@@ -36,9 +39,9 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
             if where == "asks":
-                agent.hears = by != "daemon"  # else a person's order does not wait
+                agent.heartbeat.hears = by != "daemon"  # else a person's order does not wait
                 order = await asking(made, agent, ASK, by)
-                made.worker.adopt(observe=True)
+                made.worker.apply(OBSERVE)
             else:
                 reason = Reason.STALLED if by == "daemon" else Reason.OPERATOR
                 made.worker.slots = Turns(1, 1)
@@ -46,16 +49,18 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
                 await slot.__aenter__()
                 enter(Lane(7))  # root's order would not wait
                 if where == "is claimed":
-                    made.store.before = ("claim_agent", lambda: made.worker.adopt(observe=True))
-                order = await made.worker.request(agent, reason, KillOptions(), by, beats=agent.renewed)
+                    made.store.before = ("claim_agent", lambda: made.worker.apply(OBSERVE))
+                order = await made.worker.request(
+                    agent, reason, KillOptions(), by, beats=agent.heartbeat.rhythm.renewed
+                )
                 await asyncio.sleep(0.1)
                 if where == "waits for a slot":
-                    made.worker.adopt(observe=True)
+                    made.worker.apply(OBSERVE)
                 await slot.__aexit__(None, None, None)
             outcome = await made.worker.finished(order, 20)
             assert outcome is not None and "only observes" in str(outcome["message"])
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
-            assert (agent.status, agent.request_id, process.poll()) == (Status.RUNNING, None, None)
+            assert (agent.status, agent.ending.request_id, process.poll()) == (Status.RUNNING, None, None)
 
     asyncio.run(story())
 
@@ -73,7 +78,7 @@ def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: 
             claims = made.store.claims
 
             made.fleet.spare = frozenset()
-            made.worker.adopt(observe=True)
+            made.worker.apply(OBSERVE)
             await asyncio.sleep(0.3)
             assert (process.poll(), made.store.claims) == (None, claims)
             assert await made.told(agent) == (Status.UNKILLABLE, ["claimed"])
@@ -81,7 +86,7 @@ def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: 
             await asyncio.sleep(0.3)
             assert await made.told(agent) == (Status.UNKILLABLE, ["claimed"])
 
-            made.worker.adopt(observe=False)
+            made.worker.apply(SETTINGS)
             async with asyncio.timeout(20):
                 while await made.told(agent) != (Status.FAILED, ["done"]):  # by somebody else's KILL
                     await asyncio.sleep(0.01)
@@ -292,14 +297,14 @@ def test_an_order_is_not_tried_for_ever_when_only_what_follows_its_end_fails(
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            forget, failures = made.hearing.forget, [OSError("a descriptor went away")]
+            forget, failures = made.tracker.forget, [OSError("a descriptor went away")]
 
             def forget_at_the_second_time(agent: Agent) -> None:
                 if failures:
                     raise failures.pop()
                 forget(agent)
 
-            made.hearing.forget = forget_at_the_second_time  # type: ignore[method-assign]
+            made.tracker.forget = forget_at_the_second_time  # type: ignore[method-assign]
             process.kill()
             await made.worker.request(agent, Reason.GONE, KillOptions(), "daemon")
             async with asyncio.timeout(60):
@@ -345,7 +350,7 @@ def test_an_agent_whose_row_somebody_broke_is_said_so_once(tmp_path: Path, caplo
     asyncio.run(story())
     told = [record for record in caplog.records if "row.quarantined" in str(record.msg)]
     assert len(told) == 1
-    assert "status: 'weird' is none of" in str(told[0].msg)
+    assert "status: 'weird' must be one of" in str(told[0].msg)
 
 
 def test_however_long_the_registry_was_away_an_order_goes_on_when_it_is_back(
@@ -413,7 +418,7 @@ def test_a_main_process_that_we_ended_after_a_part_of_it_was_ended_by_us(tmp_pat
             outcome = await made.worker.finished(request, 20)
 
             assert outcome is not None
-            words = "a further process of it ended, and its main process was then ended on TERM"
+            words = "another of its processes exited, and its main process was then killed on TERM"
             assert (outcome["message"], outcome["status"]) == (words, "failed")
 
     asyncio.run(story())

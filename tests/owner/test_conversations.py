@@ -186,7 +186,7 @@ def test_what_may_not_be_moved_keeps_all_of_it_in_its_place(tmp_path: Path, dry_
 
 
 def test_a_link_on_the_way_is_not_followed(tmp_path: Path) -> None:
-    """A linked directory may be anybody's; a linked file is no file of that conversation."""
+    """A linked directory may be anybody's; a linked file is not a file of that conversation."""
     base, main = fill(tmp_path, "codex")
     (tmp_path / "real").mkdir()
     main.rename(tmp_path / "real" / main.name)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.errors import BadRequest, PathRefused
+from watchdog.errors import PathRefused
 from watchdog.owner import run_reports
 from watchdog.owner.run_reports import end_report, end_report_done, end_reports
-from watchdog.probes.exit_report import end_of
 
 ID = "a" * 32
 
@@ -82,34 +81,6 @@ def test_one_answer_has_a_bound_and_the_next_has_the_rest(place: Path) -> None:
         heard += found
     assert len(heard) == run_reports.MOST_LISTED
     assert "300 reports" in end_reports([str(place)], heard)["problems"][str(place)]
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        [],
-        {},
-        {"end": 3},
-        {"end": {}},
-        {"end": {"exit_code": 256}},
-        {"end": {"exit_code": True}},
-        {"end": {"exit_code": "0"}},
-        {"end": {"exit_signal": 0}},
-        {"end": {"exit_signal": 65}},
-        {"end": {"exit_code": 0, "exit_signal": 9}},
-    ],
-)
-def test_an_end_that_is_none_is_refused(said: object) -> None:
-    """Exactly one of a status and a signal, in range."""
-    with pytest.raises(BadRequest):
-        end_of(said)
-
-
-@pytest.mark.parametrize("at", [None, "now", float("nan"), -1, 1e300, 10**400, True])
-def test_a_time_that_is_none_takes_nothing_from_the_end(at: object) -> None:
-    """It is only told."""
-    end = end_of({"end": {"exit_code": 0}, "ended_at": at})
-    assert (end.exit_code, end.exit_signal, end.at) == (0, None, None)
 
 
 def test_directories_whose_names_begin_alike_are_found_where_they_are_ours(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_strangers_worktree_at_that_path_stays(repository: Repository, change:
     result = worktree(about, hooks.CleanupSettings())
 
     assert (result.outcome, result.details.get("refused")) == (HookOutcome.KEPT, "stranger"), result.message
-    assert "somebody else's" in result.message
+    assert "so it is not the agent's" in result.message
     assert (path / ".env").read_text() == "secret\n"
     assert str(path) in repository.listed()
 

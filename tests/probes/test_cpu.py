@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.core.agent import Policy, Registration, State, Status, Verdict
 from watchdog.core.observed_activity import ActivityKind, ObservedActivity
 from watchdog.core.process import Identity, TreeMember
@@ -15,7 +16,7 @@ PARENT, CHILD = "a" * 32, "b" * 32
 
 def agent(agent_id: str, parent: str | None = None) -> Agent:
     made = Agent(Registration(agent_id, agent_id[0], 0, "host", "boot", parent_id=parent), Policy(), Status.RUNNING)
-    made.silence = timedelta(seconds=60)
+    made.heartbeat.silence.lasted = timedelta(seconds=60)
     return made
 
 
@@ -41,7 +42,7 @@ def test_a_child_agent_at_work_speaks_for_its_parent(
     fleet, parent, child = Fleet(), agent(PARENT), agent(CHILD, PARENT)
     fleet.add(parent)
     fleet.add(child)
-    child.verdict, child.state, child.promised = verdict, state, promised
+    child.judged.verdict, child.heartbeat.said.state, child.heartbeat.said.promised = verdict, state, promised
     if busy:
         child.sights.see(ActivityKind.LOG, "its log grew")
 
@@ -54,13 +55,13 @@ def test_a_child_agent_at_work_speaks_for_its_parent(
 def test_cpu_of_the_whole_tree_counts_from_scan_to_scan() -> None:
     """The first scan only begins; then 5 % of a core is activity, and a process that is new counts from zero."""
     one = agent(PARENT)
-    one.members = (member(10, 100.0), member(11, 3.0))
+    one.tree.members = (member(10, 100.0), member(11, 3.0))
     see_cpu(one, float("inf"))
-    one.members = (member(10, 100.1), member(11, 3.1))
+    one.tree.members = (member(10, 100.1), member(11, 3.1))
     see_cpu(one, 10.0)
     assert one.activity is None
 
-    one.members = (member(10, 100.1), member(12, 0.6))
+    one.tree.members = (member(10, 100.1), member(12, 0.6))
     see_cpu(one, 10.0)
     assert "used 6% of a core" in str(one.activity)
 
@@ -68,13 +69,13 @@ def test_cpu_of_the_whole_tree_counts_from_scan_to_scan() -> None:
 def test_what_it_used_before_it_fell_silent_speaks_for_nothing() -> None:
     """The scan before the silence began 60 s ago: who was busy then and hangs since is found in time."""
     one = agent(PARENT)
-    one.members = (member(10, 1.0),)
+    one.tree.members = (member(10, 1.0),)
     see_cpu(one, 61.0)
-    one.members = (member(10, 50.0),)
+    one.tree.members = (member(10, 50.0),)
     see_cpu(one, 61.0)
     assert one.activity is None
 
-    one.members = (member(10, 99.0),)
+    one.tree.members = (member(10, 99.0),)
     see_cpu(one, 60.0)
     assert one.activity is not None
 
@@ -82,7 +83,7 @@ def test_what_it_used_before_it_fell_silent_speaks_for_nothing() -> None:
 def test_no_time_between_two_scans_is_no_evidence() -> None:
     """Two scans at once: nothing is divided by zero, nobody is busy."""
     one = agent(PARENT)
-    one.members = (member(10, 1.0),)
+    one.tree.members = (member(10, 1.0),)
     see_cpu(one, 1.0)
     see_cpu(one, 0.0)
 
@@ -94,7 +95,7 @@ def test_what_was_seen_is_believed_for_half_of_the_silence_that_is_too_long() ->
     one = agent(PARENT)
     one.sights.see(ActivityKind.TRANSCRIPT, "its transcript grew")
     one.watch(0, 59, 100)
-    one.rhythm = timedelta(seconds=20)
+    one.heartbeat.silence.sweep_span = timedelta(seconds=20)
     assert one.activity == "its transcript grew 59s ago"
     one.watch(59, 60, 20)
     assert one.activity is None

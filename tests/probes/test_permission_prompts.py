@@ -11,8 +11,10 @@ from typing import cast
 import pytest
 
 from tests.clocks import Later
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
 from watchdog.core.observed_activity import Sight
@@ -62,7 +64,9 @@ class Room(HelperPool):
             one = replace(me, start_ticks=me.start_ticks + number)
             pane: dict[str, object] = {"terminal": "tmux", "pane": f"%{number}"}
             reg = Registration(f"{number:032}", f"a{number}", os.geteuid(), "host", "boot", identity=one, pane=pane)
-            self.fleet.add(Agent(reg, Policy(prompt_limit=LIMIT), Status.RUNNING, promised=True, beats=1))
+            self.fleet.add(agent := Agent(reg, Policy(prompt_limit=LIMIT), Status.RUNNING))
+            agent.heartbeat.said.promise(True)
+            agent.heartbeat.rhythm.beats = 1
 
     @property
     def agent(self) -> Agent:
@@ -90,9 +94,9 @@ class Room(HelperPool):
         self.prompts.look()
         for agent in self.fleet:
             agent.sights.watch(timedelta(seconds=10))
-            judgement = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+            judgement = judge(judging.observe(agent, Presence.ALIVE, 0, 10), agent.policy)
             self.tidings.judged(agent, judgement)
-            agent.judged(judgement, 0, 10)
+            judging.remember(agent, judgement, 0, 10)
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -174,7 +178,7 @@ def test_its_own_word_ends_a_prompt(state: State) -> None:
 
     async def told(room: Room) -> None:
         await room.minutes(6)
-        room.agent.state = state
+        room.agent.heartbeat.said.state = state
         room.asked.clear()
         await room.minutes(6)
         assert (room.told.events, room.asked) == (["needs_human", "human_answered"], [])
@@ -187,7 +191,7 @@ def test_an_agent_that_says_after_all_that_it_waits_is_told_once() -> None:
 
     async def told(room: Room) -> None:
         await room.minutes(6)
-        room.agent.state, room.agent.state_age = State.WAITING, timedelta()
+        room.agent.heartbeat.said.state, room.agent.heartbeat.ages.state_age = State.WAITING, timedelta()
         await room.minutes(6)
         assert room.told.events == ["needs_human"]
 
@@ -199,9 +203,9 @@ def test_who_is_being_ended_is_left_alone_until_that_is_called_off() -> None:
 
     async def told(room: Room) -> None:
         await room.minutes(6)
-        room.agent.request_id = "r"
+        room.agent.ending.request_id = "r"
         await room.minutes(6)
-        room.agent.request_id = None
+        room.agent.ending.request_id = None
         await room.minutes(6)
         assert room.told.events == ["needs_human"]
 
@@ -215,7 +219,7 @@ def test_who_sits_in_no_tmux_pane_is_not_asked() -> None:
         first, second, third = room.fleet
         first.reg = replace(first.reg, pane=None)
         second.reg = replace(second.reg, pane={"terminal": "kitty", "pane": "1"})
-        third.request_id = "r"
+        third.ending.request_id = "r"
         await room.minutes(6)
         assert room.asked == []
 
@@ -230,7 +234,7 @@ def test_many_agents_cost_no_more_than_some() -> None:
         assert len(room.asked) == 6 * AT_ONCE
         await room.minutes(20)
         assert len(room.asked) == 21 * 6 * AT_ONCE
-        assert len([agent for agent in room.fleet if agent.needed_human]) == 40
+        assert len([agent for agent in room.fleet if agent.told.needed_human]) == 40
 
     story(told, 40)
 
@@ -250,7 +254,7 @@ def test_a_prompt_of_before_a_restart_is_not_told_again() -> None:
     """What an earlier daemon told stands until the pane asks no more."""
 
     async def told(room: Room) -> None:
-        room.agent.needed_human, room.agent.sights.prompt = True, Sight(TOLD, LIMIT)
+        room.agent.told.needed_human, room.agent.sights.prompt = True, Sight(TOLD, LIMIT)
         await room.minutes(6)
         assert room.told.events == []
         room.shows = "screen", ""
@@ -264,15 +268,15 @@ def test_a_prompt_is_no_activity_and_renews_nothing() -> None:
     """One that beats keeps its verdict; one that is silent waits for a person, and only while the prompt stands."""
     agent = Room().agent
     agent.sights.prompt = Sight("a prompt", LIMIT)
-    assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.HEALTHY
-    agent.silence = timedelta(minutes=9)
-    waits = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+    assert judge(judging.observe(agent, Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.HEALTHY
+    agent.heartbeat.silence.lasted = timedelta(minutes=9)
+    waits = judge(judging.observe(agent, Presence.ALIVE, 0, 10), agent.policy)
     assert (waits.verdict, waits.line) == (
         Verdict.WAITING,
         "needs a person: its pane shows a prompt; silent for 9m",
     )
     agent.sights.prompt = None
-    assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.LATE
+    assert judge(judging.observe(agent, Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.LATE
 
 
 def test_one_whose_silence_or_start_may_soon_decide_is_looked_at_each_time() -> None:
@@ -280,7 +284,11 @@ def test_one_whose_silence_or_start_may_soon_decide_is_looked_at_each_time() -> 
 
     async def told(room: Room) -> None:
         silent, starting, *_ = room.fleet
-        silent.silence, starting.beats, starting.age = timedelta(seconds=100), 0, starting.policy.start_limit
+        silent.heartbeat.silence.lasted, starting.heartbeat.rhythm.beats, starting.heartbeat.ages.age = (
+            timedelta(seconds=100),
+            0,
+            starting.policy.start_limit,
+        )
         room.shows = "screen", ""
         for _ in range(6):
             await room.sweep()
@@ -296,7 +304,7 @@ def test_many_silent_agents_keep_nobody_from_being_looked_at() -> None:
 
     async def told(room: Room) -> None:
         for agent in list(room.fleet)[:20]:
-            agent.silence = timedelta(days=1)
+            agent.heartbeat.silence.lasted = timedelta(days=1)
         room.shows = "screen", ""
         for _ in range(30):
             await room.sweep()
@@ -312,18 +320,22 @@ def test_one_that_has_not_spoken_is_asked_whether_it_was_prompted() -> None:
 
     async def told(room: Room) -> None:
         agent = room.agent
-        agent.beats, agent.age, agent.reg = 0, agent.policy.start_limit, replace(agent.reg, pane=None)
+        agent.heartbeat.rhythm.beats, agent.heartbeat.ages.age, agent.reg = (
+            0,
+            agent.policy.start_limit,
+            replace(agent.reg, pane=None),
+        )
         room.first = "codex was started without one"
         await room.minutes(6)
-        seen = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+        seen = judge(judging.observe(agent, Presence.ALIVE, 0, 10), agent.policy)
         assert (seen.verdict, seen.overdue) == (Verdict.WAITING, False)
         assert "waits for its first prompt: codex was started without one" in seen.line
         room.first = ""
         await room.minutes(2)
-        assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).overdue
+        assert judge(judging.observe(agent, Presence.ALIVE, 0, 10), agent.policy).overdue
         room.first = "codex was started without one"
         await room.minutes(2)
-        agent.beats = 1
+        agent.heartbeat.rhythm.beats = 1
         await room.minutes(1)
         assert agent.sights.unprompted is None
 
@@ -335,7 +347,7 @@ def waiting(room: Room, vendor: str = "codex", beat: Beat | None = None) -> None
     agent = room.agent
     agent.reg = replace(agent.reg, agent_type=vendor)
     agent.beat(beat or Beat(state=State.WAITING, asks=" Bash 1"), room.clock.mono(), room.clock.now().wall)
-    agent.state_age = timedelta(minutes=1)
+    agent.heartbeat.ages.state_age = timedelta(minutes=1)
     room.shows, room.works = ("screen", ""), True
 
 
@@ -345,15 +357,19 @@ def test_one_that_was_answered_and_works_waits_no_more(vendor: str) -> None:
 
     async def told(room: Room) -> None:
         waiting(room, vendor)
-        room.agent.tool, room.agent.needed_human = "Bash", True
+        room.agent.heartbeat.said.tool, room.agent.told.needed_human = "Bash", True
         await room.minutes(1)
-        assert room.agent.state is State.WAITING  # one look may have come before the dialog
+        assert room.agent.heartbeat.said.state is State.WAITING  # one look may have come before the dialog
         await room.minutes(1)
-        assert (room.agent.state, room.agent.tool, room.agent.note) == (State.WORKING, "Bash", NOTE)
+        assert (room.agent.heartbeat.said.state, room.agent.heartbeat.said.tool, room.agent.heartbeat.said.note) == (
+            State.WORKING,
+            "Bash",
+            NOTE,
+        )
         await room.sweep()
         assert room.told.events == ["human_answered"]
-        room.agent.silence = room.agent.after
-        judgement = judge(room.agent.observe(Presence.ALIVE, 0, 10), room.agent.policy)
+        room.agent.heartbeat.silence.lasted = room.agent.heartbeat.silence.after
+        judgement = judge(judging.observe(room.agent, Presence.ALIVE, 0, 10), room.agent.policy)
         assert judgement.verdict is Verdict.LATE
 
     story(told)
@@ -371,9 +387,9 @@ def test_whom_its_pane_does_not_tell_of_goes_on_waiting(beat: Beat) -> None:
 
     async def told(room: Room) -> None:
         waiting(room, beat=beat)
-        state = room.agent.state
+        state = room.agent.heartbeat.said.state
         await room.minutes(6)
-        assert room.agent.state is state
+        assert room.agent.heartbeat.said.state is state
 
     story(told)
 
@@ -388,16 +404,16 @@ def test_a_dialog_that_still_stands_is_waited_for() -> None:
         await room.minutes(1)
         room.works = True
         await room.minutes(1)
-        assert room.agent.state is State.WAITING
+        assert room.agent.heartbeat.said.state is State.WAITING
         room.agent.beat(Beat(state=State.WAITING, asks=" Bash 2"), room.clock.mono(), room.clock.now().wall)
         await room.minutes(1)
-        assert room.agent.state is State.WAITING  # that is another one
+        assert room.agent.heartbeat.said.state is State.WAITING  # that is another one
 
     story(told)
 
     async def claude(room: Room) -> None:
         waiting(room, "claude")
         await room.minutes(6)
-        assert (room.agent.state, room.asked) == (State.WAITING, [])
+        assert (room.agent.heartbeat.said.state, room.asked) == (State.WAITING, [])
 
     story(claude)

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from tests.clocks import Later
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
@@ -37,9 +38,10 @@ class Room(HelperPool):
             reg = Registration(
                 f"{number:032}", f"a{number}", os.geteuid(), "host", "boot", identity=one, agent_type=vendor
             )
-            agent = Agent(reg, Policy(after=LIMIT), Status.RUNNING, hears=True)
+            agent = Agent(reg, Policy(after=LIMIT), Status.RUNNING)
+            agent.heartbeat.reads_answers()
             agent.beat(Beat(state=State.WORKING), self.clock.mono(), self.clock.now().wall)
-            agent.silence = SILENT
+            agent.heartbeat.silence.lasted = SILENT
             self.fleet.add(agent)
 
     @property
@@ -67,9 +69,9 @@ def test_what_has_ended_is_a_word_of_the_agent() -> None:
     since = room.clock.now().wall.timestamp()
     room.answer = {"state": "idle", "since": since}
     asyncio.run(room.look())
-    assert (room.agent.state, room.agent.note) == (State.IDLE, NOTE)
+    assert (room.agent.heartbeat.said.state, room.agent.heartbeat.said.note) == (State.IDLE, NOTE)
     room.agent.beat(Beat(state=State.WORKING), room.clock.mono(), room.clock.now().wall)
-    assert room.agent.state is State.WORKING
+    assert room.agent.heartbeat.said.state is State.WORKING
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_no_answer_changes_nothing(answer: object) -> None:
     room.answer = answer
     asyncio.run(room.look())
     assert room.asked == [0]
-    assert (room.agent.state, room.agent.beats) == (State.WORKING, 1)
+    assert (room.agent.heartbeat.said.state, room.agent.heartbeat.rhythm.beats) == (State.WORKING, 1)
 
 
 def test_a_word_that_came_meanwhile_is_newer() -> None:
@@ -104,15 +106,20 @@ def test_a_word_that_came_meanwhile_is_newer() -> None:
 
     room = Slow()
     asyncio.run(room.look())
-    assert room.agent.state is State.WORKING
+    assert room.agent.heartbeat.said.state is State.WORKING
 
 
 def test_only_who_may_have_ended_is_asked() -> None:
     """Claude Code's own, that hooks speak for, that works or waits for a person, and has been silent for a moment."""
-    for change in ({"silence": timedelta(seconds=1)}, {"state": State.IDLE}, {"status": Status.ENDING}):
+    for change in ("silence", "state", "status"):
         room = Room()
-        for key, value in change.items():
-            setattr(room.agent, key, value)
+        match change:
+            case "silence":
+                room.agent.heartbeat.silence.lasted = timedelta(seconds=1)
+            case "state":
+                room.agent.heartbeat.said.state = State.IDLE
+            case _:
+                room.agent.become(Status.ENDING)
         asyncio.run(room.look())
         assert not room.asked, change
     for vendor in ("codex", "gemini", "opencode"):
@@ -133,9 +140,9 @@ def test_a_file_that_hooks_told_of_is_asked_about(vendor: str) -> None:
     for sessions, state in (({"one": 0.0}, State.IDLE), ({"one": 0.0, "other": 0.0}, State.WORKING)):
         room = Telling(vendor=vendor)
         room.agent.reg = replace(room.agent.reg, transcript="/t.jsonl")
-        room.agent.sessions.update(sessions)
+        room.agent.heartbeat.subagents.sessions.update(sessions)
         asyncio.run(room.look())
-        assert room.agent.state is state
+        assert room.agent.heartbeat.said.state is state
 
 
 def test_one_in_a_tool_within_its_limit_is_asked_too() -> None:
@@ -146,7 +153,7 @@ def test_one_in_a_tool_within_its_limit_is_asked_too() -> None:
     asyncio.run(room.look(1))
     assert not room.asked
     asyncio.run(room.look(5))
-    assert (room.agent.state, room.agent.tool) == (State.IDLE, None)
+    assert (room.agent.heartbeat.said.state, room.agent.heartbeat.said.tool) == (State.IDLE, None)
 
 
 def test_each_in_its_turn_and_now_and_then() -> None:
@@ -171,10 +178,10 @@ def test_each_in_its_turn_and_now_and_then() -> None:
 def test_a_hook_that_a_busy_machine_delays_is_no_newer_word_than_a_log(vendor: str, state: State) -> None:
     """Gemini CLI's last hook at Esc in a tool says that it works, and came 10 s later; a list says what is so now."""
     agent, clock = Room(vendor=vendor).agent, Later()
-    said = agent.last_heartbeat
+    said = agent.heartbeat.rhythm.last_heartbeat
     assert said is not None
     take(agent, State.IDLE, said.timestamp() - 10, clock)
-    assert agent.state is state
+    assert agent.heartbeat.said.state is state
 
 
 @pytest.mark.parametrize(("listed", "tool"), [(State.WORKING, "Bash"), (State.IDLE, None)])
@@ -184,7 +191,7 @@ def test_a_tool_that_was_allowed_keeps_its_limit(listed: State, tool: str | None
     clock = Later()
     agent.beat(Beat(state=State.WAITING, tool="Bash", tool_limit=LIMIT), clock.mono(), clock.now().wall)
     assert take(agent, listed, None, clock)
-    assert (agent.tool, agent.tool_left) == (tool, LIMIT if tool else timedelta())
+    assert (agent.heartbeat.said.tool, agent.heartbeat.ages.tool_left) == (tool, LIMIT if tool else timedelta())
 
 
 def test_a_file_wakes_nobody_who_rests() -> None:
@@ -192,4 +199,4 @@ def test_a_file_wakes_nobody_who_rests() -> None:
     room = Room()
     room.agent.beat(Beat(state=State.IDLE), room.clock.mono(), room.clock.now().wall)
     assert not take(room.agent, State.WORKING, None, room.clock)
-    assert room.agent.state is State.IDLE
+    assert room.agent.heartbeat.said.state is State.IDLE

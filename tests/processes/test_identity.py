@@ -18,7 +18,6 @@ from watchdog.core.process import Presence
 from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
 from watchdog.processes import pidfd_info, procfs
-from watchdog.processes.exit_status import exit_status
 from watchdog.processes.signals import Guard, send
 
 NO_PID = 2**22 + 7  # over the largest pid that any kernel gives out
@@ -271,45 +270,6 @@ print(i.presence(dataclasses.replace(known, pid={NO_PID}), None))
     if found.returncode != 0 and "ermission denied" in found.stderr:
         pytest.skip("nobody cannot execute this interpreter")
     assert found.stdout.split() == ["unknown", "failed", "absent"], found.stderr
-
-
-@pytest.mark.parametrize(("script", "told"), [("exit 7", (7, None)), ("exit 0", (0, None)), ("kill -9 $$", (None, 9))])
-def test_the_exit_status_of_another_parents_child_is_told(
-    script: str, told: tuple[int | None, int | None], family: Family
-) -> None:
-    """By a zombie's stat before it is reaped, by the pidfd afterwards (kernel >= 6.15); else nothing is claimed."""
-    code = f"""
-import subprocess, sys
-child = subprocess.Popen(["sh", "-c", "read x; {script}"], stdin=subprocess.PIPE)
-print(child.pid)
-sys.stdin.readline()
-child.communicate(b"go\\n") if sys.stdin.readline() else None
-print("reaped")
-sys.stdin.readline()
-"""
-    parent = family.python(code)
-    pid = family.track(int(family.line(parent)))
-    fd = identities.pin(known(pid))
-    assert fd is not None and parent.stdin is not None
-    assert exit_status(fd) is None
-    parent.stdin.write(b"\n\n")
-    parent.stdin.flush()
-    assert family.line(parent) == "reaped"
-    assert exit_status(fd) in (told, None)
-    if tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 15):
-        assert exit_status(fd) == told
-    os.close(fd)
-
-
-def test_the_exit_status_of_a_zombie_is_told(family: Family) -> None:
-    """Nobody has reaped it, so the kernel keeps it in stat."""
-    parent = family.python(ZOMBIE)
-    pid = family.track(int(family.line(parent)))
-    fd = identities.pin(known(pid))
-    assert fd is not None
-    wait_readable(fd)
-    assert exit_status(fd) == (3, None)
-    os.close(fd)
 
 
 def test_facts_of_a_process_are_the_kernels(family: Family) -> None:

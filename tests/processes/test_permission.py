@@ -103,7 +103,7 @@ def test_a_process_of_our_namespace(family: Family, uids: tuple[int, int, int, i
 def test_a_process_in_a_namespace_that_a_user_made(
     family: Family, monkeypatch: pytest.MonkeyPatch, inner: int, deep: int, by_ioctl: bool
 ) -> None:
-    """Rootless containers: what runs there as a sub-uid is its maker's to signal, and nobody else's."""
+    """Rootless containers: what runs there as a sub-uid is its maker's to signal, and no other user's."""
     if not by_ioctl:
         monkeypatch.setattr(permission, "PIDFD_GET_USER_NAMESPACE", 0xFF7F)  # as before kernel 6.11
     child = family.start("/usr/bin/python3", "-I", "-c", INSIDE, str(U), str(inner), str(deep))

@@ -1,4 +1,4 @@
-"""Every process that an agent started is found, and nobody else's is."""
+"""Every process that an agent started is found, and no other agent's is."""
 
 import dataclasses
 import os

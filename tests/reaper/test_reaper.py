@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +19,13 @@ from watchdog.config.settings import load
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.reaper import reaper as reapers
-from watchdog.reaper.leftovers import Leftover
+from watchdog.reaper.events import ReapEvents
+from watchdog.reaper.failed_hooks import FailedHooks
+from watchdog.reaper.leftovers import Leftover, OwnerLeftovers
 from watchdog.reaper.orphans import OrphanScan
-from watchdog.reaper.reaper import Reaper
+from watchdog.reaper.outlived import OutlivedProcesses
+from watchdog.reaper.own_leftovers import OwnLeftovers
+from watchdog.reaper.reaper import LeftoverFinders, Reaper
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import get_logger
 
@@ -38,9 +43,8 @@ def play(place: Path, *answers: HookResult | Exception, by: str = "daemon", obse
         store = AsyncStore(Store(f"sqlite:///{place}/registry.db").open())
         nobody: Any = None
         settings = load(str(file), environ={"HOME": str(place)})
-        finders = nobody, nobody, nobody
-        doers = nobody, nobody, Holds(), nobody, get_logger()
-        reaper = Reaper(nobody, store, Clock(), settings, finders, *doers, host="h", notify=str(place))
+        events = ReapEvents(store, Clock(), get_logger())
+        reaper = Reaper(settings, Clock(), nobody, Holds(), nobody, events)
 
         async def hear() -> None:
             heard = sum(word != "act" for word in story)
@@ -96,7 +100,7 @@ def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids:
     file.write_text("")
     file.chmod(0o600)
 
-    class Places:
+    class Places(OwnerLeftovers):
         async def look(self, uid: int) -> tuple[list[Leftover], list[str]]:
             return look(uid), []
 
@@ -105,16 +109,20 @@ def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids:
         for uid in uids:
             add(store.store, f"{uid:032}", Status.COMPLETED, owner_uid=uid)
         clock, log, fleet = Clock(), get_logger(), Fleet()
-        settings = load(str(file), environ={"HOME": str(place)})
+        settings = replace(load(str(file), environ={"HOME": str(place)}), host="h1")
         nobody: Any = None
         orphans: Any = SimpleNamespace(find=lambda: asyncio.sleep(0, OrphanScan()))
         placement: Any = SimpleNamespace(leaves=dict)
-        restraint: Any = SimpleNamespace(user_of=lambda uid: uid)
-        places: Any = Places()
+        users: Any = SimpleNamespace(user_of=lambda uid: uid)
         (place / "notify").mkdir()
-        doers = nobody, nobody, Holds(), restraint, log
-        finders = orphans, places, placement
-        reaper = Reaper(fleet, store, clock, settings, finders, *doers, host="h1", notify=str(place / "notify"))
+        events = ReapEvents(store, clock, log)
+        finders = LeftoverFinders(
+            processes=OutlivedProcesses(orphans, nobody, nobody, events),
+            hooks=FailedHooks(settings, fleet, store, clock, nobody),
+            own=OwnLeftovers(fleet, store, placement, events, str(place / "notify")),
+            places=Places(fleet, store, nobody, clock, "h1"),
+        )
+        reaper = Reaper(settings, clock, finders, Holds(), users, events)
         if by == "daemon":
             await reaper.round()
             told: list[dict[str, object]] = []

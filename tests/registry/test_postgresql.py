@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from tests.postgresql import BINARIES, Server, running_server
 from tests.registry.samples import FULL, NOW, add
-from tests.registry.test_group import a_conflict_is_its_own, what_waits_is_one_commit
+from tests.registry.test_store import a_conflict_is_its_own, what_waits_is_one_commit
 from watchdog.core.agent import Status
 from watchdog.core.kill import Reason
 from watchdog.errors import AlreadyRunning, ConfigError, RegistryUnavailable
@@ -269,9 +269,7 @@ def test_a_database_that_cannot_hold_every_word_is_a_fault_of_the_configuration(
     cluster.sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' {locale}")
     refused = Store(cluster.url(name))
 
-    with pytest.raises(
-        ConfigError, match=f"{name} has encoding {encoding}, .*; right: a database with ENCODING 'UTF8'"
-    ):
+    with pytest.raises(ConfigError, match=f"{name} has encoding {encoding}, .*; use a database with ENCODING 'UTF8'"):
         refused.open()
     refused.close()
 
@@ -281,9 +279,9 @@ def test_a_database_whose_user_may_make_no_tables_is_a_fault_of_the_configuratio
     cluster.sql("CREATE ROLE weak LOGIN")
     cluster.sql("CREATE DATABASE strict")
     refused = Store(cluster.url("strict").replace("postgres@", "weak@"))
-    with pytest.raises(ConfigError, match="user weak may not make tables in schema public; right: ") as fault:
+    with pytest.raises(ConfigError, match="user weak may not create tables in schema public; as owner ") as fault:
         refused.open()
-    allowed = str(fault.value).rpartition(", ")[2]
+    allowed = str(fault.value).rpartition(", run ")[2]
     assert allowed == "GRANT ALL ON SCHEMA public TO weak"
 
     owner = Store(cluster.url("strict"))

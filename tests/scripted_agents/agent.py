@@ -54,7 +54,7 @@ class Anew(Speaker):
         pass
 
     def say(self, *words: str) -> None:
-        with contextlib.suppress(OSError):  # nobody listens now: the next word finds who does
+        with contextlib.suppress(OSError):  # nothing listens on it now: the next word finds who does
             speaker = Speaker()
             speaker.say(*words)
             speaker.socket.close()
@@ -79,7 +79,7 @@ class Program(Speaker):
         self.command = command
 
     def say(self, *words: str) -> None:
-        # Its status is not looked at: a shell script's agent goes on too when nobody listens.
+        # Its status is not looked at: a shell script's agent goes on too when nothing listens on it.
         subprocess.run([*self.command, *words] if self.command[0] == "systemd-notify" else self.command, check=False)
 
 

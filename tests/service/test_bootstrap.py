@@ -64,7 +64,7 @@ def test_too_few_descriptors_are_said_before_anything_is_opened(world: World, al
     assert world.daemon.wait(60) == 75
     assert world.log.read_text() == (
         f"agent-watchdogd: only {allowed} file descriptors are allowed, and 128 are the least to work with;"
-        " right: `ulimit -n 65536` in a shell, LimitNOFILE=65536 in a unit\n"
+        " use `ulimit -n 65536` in a shell, LimitNOFILE=65536 in a unit\n"
     )
 
 

@@ -236,7 +236,7 @@ def test_a_log_that_cannot_be_opened_is_said_in_one_line(world: World, make: Cal
     done = start(world)
 
     assert done.returncode == 78
-    assert done.stderr == f"agent-watchdogd: log.file: {world.log}: {why}; right: a file that we may write\n"
+    assert done.stderr == f"agent-watchdogd: log.file: {world.log}: {why}; use a file that it may write\n"
     assert not default_pid_file(world).exists()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from watchdog.config.settings import Settings, load
 from watchdog.host.service_manager import ServiceManager
@@ -17,20 +18,22 @@ def test_a_part_that_cannot_take_the_new_settings_keeps_the_old_everywhere(tmp_p
     holding: list[Settings] = [old]
     broken = True
 
-    def adopt(settings: Settings) -> None:
-        holding.append(settings)
-        if broken and settings is not old:
-            raise OSError(28, "No space left on device")
+    class Part:
+        def apply(self, settings: Settings) -> None:
+            holding.append(settings)
+            if broken and settings is not old:
+                raise OSError(28, "No space left on device")
 
     async def main() -> None:
         nonlocal broken
-        reload = ConfigReload(lambda: load(str(file)), adopt, asyncio.Lock(), ServiceManager({}), get_logger())
+        tracker: Any = None  # nobody asks
+        reload = ConfigReload(old, lambda: load(str(file)), asyncio.Lock(), tracker, ServiceManager({}), get_logger())
         file.write_text("[sweep]\ninterval_seconds = 20\n")
-        await reload.run(old)
-        assert holding[-1] is old
+        await reload.run([Part()])
+        assert holding[-1] is reload.settings is old
         assert reload.problems == ["not taken over: OSError: [Errno 28] No space left on device"]
         broken = False
-        await reload.run(old)
+        await reload.run([Part()])
         assert holding[-1].interval.total_seconds() == 20
         assert not reload.problems
 

@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from typing import cast
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.core.agent import Policy, Registration, Status, Verdict
 from watchdog.core.verdict import Judgement
@@ -27,13 +27,13 @@ def test_what_was_told_before_the_first_look_is_not_told_again_behind_it() -> No
     tidings = Announcer(cast("EventRecorder", told))
     agent = Agent(Registration("a" * 32, "a", os.geteuid(), "host", "boot"), Policy(), Status.RUNNING)
     first = Judgement(Verdict.STARTING, "has not spoken yet")
-    refused = [agent.first_refusal("rejected", "rejected")]
+    refused = [agent.told.first_refusal("rejected", "rejected")]
     tidings.once(agent, "held", "kill.held", "an operator holds it")
     for judgement in (first, first, replace(first, verdict=Verdict.HEALTHY)):
         tidings.judged(agent, judgement)
-        agent.verdict = judgement.verdict
+        agent.judged.verdict = judgement.verdict
         tidings.once(agent, "held", "kill.held", "an operator holds it")
-        refused.append(agent.first_refusal("rejected", "rejected"))
+        refused.append(agent.told.first_refusal("rejected", "rejected"))
     assert told.events == ["kill.held", "kill.held"]
     assert refused == [True, False, False, False], (
         "it was told once before the first look, and once when it had started"

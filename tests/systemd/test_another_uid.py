@@ -200,6 +200,6 @@ def test_doctor_is_content_with_a_file_that_only_root_may_read(served: Machine) 
     path.write_text("[kil]\n")
     served.systemctl("reload", "agent-watchdog", check=False)  # refused
     served.wait_event("config.invalid")
-    assert faults() == ["the last reload was refused: its log tells"]
+    assert faults() == ["the last reload was refused: see its log"]
     path.write_text(good)
     served.systemctl("reload", "agent-watchdog")

@@ -106,7 +106,7 @@ def test_a_host_is_installed_upgraded_and_uninstalled(host: Machine) -> None:
     assert the_agent(host)["agent_id"] == before["agent_id"]
 
     said = make(host, "uninstall", source="/srv/newer")
-    assert "agents go on living" in said
+    assert "agents keep running" in said
     assert "/var/lib/agent-watchdog" in said
     assert host.systemctl("is-active", UNIT, check=False).strip() == "inactive"
     assert host.systemctl("show", UNIT, "--property=LoadState", "--value").strip() == "not-found"

@@ -109,7 +109,7 @@ def test_a_manager_that_ends_with_the_last_login_is_not_asked(machine: Machine) 
 
     told = machine.run(BIN / "agent-watchdog", "status", "--json", user="dan", environ=environ).stdout
 
-    assert json.loads(told)["own_cgroup"].startswith("none: with your last login")
+    assert json.loads(told)["own_cgroup"].startswith("none: your user manager kills")
 
 
 def test_a_users_daemon_asks_his_manager(machine: Machine) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from tests.control.office import Recorder
 from tests.kill.test_safeguards import Set
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.tracker import AgentTracker
 from watchdog.core.agent import Policy, Registration, Status
+from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.telemetry import logger
 from watchdog.telemetry.line_limits import BYTES, LINES, LineLimits
 from watchdog.telemetry.logger import caused_by, get_logger
@@ -92,18 +94,18 @@ def test_what_agents_send_counts_for_their_owner(limits: LineLimits, tmp_path: P
     logger.EventLogger.heard = lambda event, fields: heard.append(event)
 
     async def play() -> None:
-        hearing = AgentTracker(Fleet(), str(tmp_path), Set(), lambda: None, get_logger())
+        tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Set(), get_logger())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
             for number in range(LINES):
                 agent_id = f"{number:032x}"
                 agent = Agent(Registration(agent_id, f"m{number}", MALLORY, "host", "boot"), Policy(), Status.RUNNING)
-                path = hearing.sockets.open(agent_id, os.geteuid())
-                hearing.admit(agent)
+                path = tracker.sockets.open(agent_id, os.geteuid())
+                tracker.admit(agent)
                 for words in (b"WATCHDOG=1", b"\0"):
                     speaker.sendto(words, path)
-                hearing.sockets.drain(agent_id)
-                hearing.forget(agent)
-        hearing.close()
+                tracker.sockets.drain(agent_id)
+                tracker.forget(agent)
+        tracker.close()
 
     try:
         asyncio.run(play())

@@ -272,7 +272,7 @@ def test_a_stuck_target_is_told_by_health() -> None:
         wait_for(lambda: sink._since is not None)
         assert sink.health().error is None
         clock.now = 60.0
-        assert sink.health().error == "takes no line for 60 s, 1 wait: its reader has stopped"
+        assert sink.health().error == "blocked for 60 s with 1 lines queued; its reader has stopped"
         sink.finish(0.1)
 
 
@@ -486,7 +486,7 @@ def test_a_target_that_hangs_is_told_once_on_the_fallback(out: TextIO) -> None:
     sink = QueueHandler(stuck, told, clock=Later())
     record = logging.makeLogRecord({"msg": "x", "levelno": logging.INFO})
     sink.emit(record)
-    wait_for(lambda: "takes no line" in (sink.health().error or ""))
+    wait_for(lambda: "its reader has stopped" in (sink.health().error or ""))
     for _ in range(3):
         sink.tell_if_stuck()
         sink.emit(record)

@@ -506,7 +506,7 @@ class Session:
         return True
 
     def cut(self, agent: Agent, situation: str) -> None:
-        """An operator's verb: it must end, and nobody else's order may have come before."""
+        """An operator's verb: it must end, and no other caller's order may have come before."""
         agent.settled.wait(200)
         verb = agent.ordered
         if not agent.taken:

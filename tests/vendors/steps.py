@@ -667,8 +667,8 @@ def words_of_run(stage: Stage) -> str:
     headless(stage, "long")
     stage.until_agent("a", "promised", lambda agent: agent["promised"] and agent["after_seconds"] == AFTER)
     said = [line for line in stage.output("a").splitlines() if "silence" in line]
-    right(len(said) == 1 and "ended for silence before its first beat" in said[0], f"`run` says {said}")
-    return "ended for silence before its first beat"
+    right(len(said) == 1 and "killed for silence before its first beat" in said[0], f"`run` says {said}")
+    return "killed for silence before its first beat"
 
 
 def note_after_a_retry(stage: Stage) -> str:

@@ -20,11 +20,11 @@ from tests.bench.crowd import Crowd
 from tests.faults.crash.own import own_daemon
 from tests.verdicts.table import Came, Row, Scene, judged, together
 from tests.world import PATIENCE, started_at
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.client import client
 from watchdog.clock import Clock, Instant
 from watchdog.core.agent import Status
-from watchdog.service.main_loop import Daemon
+from watchdog.service.wiring import Parts
 
 CONFIG = """
 [daemon]
@@ -87,9 +87,7 @@ def every(seconds: float, until: float, word: str | Mapping[str, Any] = BEAT, st
 class Hours:
     """One daemon on its moved clock, and its agents."""
 
-    def __init__(
-        self, daemon: Daemon, clock: MovedClock, directory: Path, rows: Sequence[Spoken], crowd: Crowd
-    ) -> None:
+    def __init__(self, daemon: Parts, clock: MovedClock, directory: Path, rows: Sequence[Spoken], crowd: Crowd) -> None:
         self.daemon, self.clock, self.directory = daemon, clock, directory
         self._began = clock.mono()
         self._order = 0
@@ -141,11 +139,11 @@ class Hours:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
             out.sendto(word.encode(), str(agent.notify_socket))
-        self.daemon.hearing.sockets.drain_all()
+        self.daemon.tracker.sockets.drain_all()
 
     async def last(self, seconds: float, *, sweeps: bool = True) -> None:
         """Until then: what is due, and a look each interval and when a silence could become too long, as `service`."""
-        interval = self.daemon.settings.interval.total_seconds()
+        interval = self.daemon.reload.settings.interval.total_seconds()
         look = self.now
         while True:
             due = self._due[0][0] if self._due else float("inf")
@@ -158,19 +156,19 @@ class Hours:
                 if done is not None:
                     await done
                 continue
-            assert await self.daemon._sweep(), "a sweep failed"
+            await self.daemon.sweeper.sweep()
             await self._ended()
-            look = self.now + min(interval, self.daemon.sweeper.next_deadline() + 0.02)
+            look = self.now + min(interval, self.daemon.watched.next_deadline() + 0.02)
 
     async def _ended(self) -> None:
         """Note who is to be ended, and let that be done before the clock moves on."""
         fleet = self.daemon.fleet
         for name, agent in self.agents.items():
-            if agent.request_id is not None:
+            if agent.ending.request_id is not None:
                 self.asked.setdefault(name, self.now)
         limit = time.monotonic() + END
-        while any(agent.status is Status.ENDING or agent.request_id is not None for agent in fleet):
-            assert time.monotonic() < limit, [agent.reg.name for agent in fleet if agent.request_id]
+        while any(agent.status is Status.ENDING or agent.ending.request_id is not None for agent in fleet):
+            assert time.monotonic() < limit, [agent.reg.name for agent in fleet if agent.ending.request_id]
             await asyncio.sleep(0.01)
 
 
@@ -212,7 +210,7 @@ async def _play(
     clock, crowd = MovedClock(), Crowd(len(rows))
     try:
         async with own_daemon(directory, text=text, clock=clock) as daemon:
-            await daemon.door.open()
+            await daemon.control.open()
             hours = Hours(daemon, clock, directory, rows, crowd)
             born = {name: started_at(pid) for name, pid in hours.pids.items()}
             for row in rows:

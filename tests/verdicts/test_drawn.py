@@ -28,12 +28,12 @@ from tests.verdicts.draw import NAME, chance, seed
 from tests.verdicts.hours import CONFIG, MovedClock
 from tests.verdicts.table import LIVES, NEVER_STARTED, ROUNDED, STALLED
 from tests.verdicts.test_latency import EARLY, sleeping
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.core.kill import Reason
 from watchdog.core.observed_activity import ActivityKind
 from watchdog.processes import identity
-from watchdog.service.main_loop import Daemon
+from watchdog.service.wiring import Parts
 
 OF_FULL = 40
 SCENES = int(os.environ.get("DRAWN", OF_FULL if FULL else 2))  # of each kind; 10 agents each on an average
@@ -50,13 +50,13 @@ max_per_minute = 100000
 cpu_pressure_percent = 100
 """
 REQUESTS, CLOSED, CONNECTED = "by requests", "by sockets that it closes", "by a socket that it keeps"
-Word = tuple[float, Callable[[Daemon, Agent], None]]
+Word = tuple[float, Callable[[Parts, Agent], None]]
 
 
-def says(**words: object) -> Callable[[Daemon, Agent], None]:
+def says(**words: object) -> Callable[[Parts, Agent], None]:
     """A beat, when it is its time."""
 
-    def say(daemon: Daemon, agent: Agent) -> None:
+    def say(daemon: Parts, agent: Agent) -> None:
         agent.beat(Beat(**words), daemon.clock.mono(), daemon.clock.now().wall)  # type: ignore[arg-type]
 
     return say
@@ -65,7 +65,7 @@ def says(**words: object) -> Callable[[Daemon, Agent], None]:
 BEAT = says()
 
 
-def grows(_: Daemon, agent: Agent) -> None:
+def grows(_: Parts, agent: Agent) -> None:
     """Its log is seen to grow."""
     agent.sights.see(ActivityKind.LOG, "its log grew")
 
@@ -243,8 +243,8 @@ def clocks(draw: random.Random) -> Scene:
     """Case Q5: the wall clock is set again and again, forward and back; silence is what was watched."""
     scene = alone(draw)
 
-    def step(by: float) -> Callable[[Daemon, Agent], None]:
-        def do(daemon: Daemon, _: Agent) -> None:
+    def step(by: float) -> Callable[[Parts, Agent], None]:
+        def do(daemon: Parts, _: Agent) -> None:
             assert isinstance(daemon.clock, MovedClock)
             daemon.clock.set += by
 
@@ -289,7 +289,7 @@ def restarts(draw: random.Random) -> Scene:
         words = [(t, BEAT) for t in beats(draw, period, 0, length)]
         speaks = (REQUESTS, CLOSED, CONNECTED)[min(number, 2) if number < 3 else draw.randrange(3)]
         scene.agents.append(Drawn(f"beats {speaks}", base, words, speaks=speaks))
-    lost = 7 * interval + 5.0  # of a life at most: what was not written down, and `hearing.RECONNECTS`
+    lost = 7 * interval + 5.0  # of a life at most: what was not written down, and `tracker.RECONNECTS`
     for speaks in (REQUESTS, CLOSED):
         falls = base * draw.uniform(1.5, 6)
         spoken = beats(draw, base * 0.3, 0, falls)
@@ -344,19 +344,19 @@ def halts(draw: random.Random) -> Scene:
     return scene
 
 
-def held(_: Daemon, agent: Agent) -> None:
+def held(_: Parts, agent: Agent) -> None:
     """By a debugger: us."""
     pid = pid_of(agent)
     assert LIBC.ptrace(PTRACE_ATTACH, pid, None, None) == 0
     os.waitpid(pid, 0)
 
 
-def let_go(_: Daemon, agent: Agent) -> None:
+def let_go(_: Parts, agent: Agent) -> None:
     """By it."""
     assert LIBC.ptrace(PTRACE_DETACH, pid_of(agent), None, None) == 0
 
 
-def stops(_: Daemon, agent: Agent) -> None:
+def stops(_: Parts, agent: Agent) -> None:
     """By a signal of nobody known."""
     os.kill(pid_of(agent), signal.SIGSTOP)
 
@@ -385,7 +385,7 @@ class Played:
     scene: Scene
     clock: MovedClock
     agents: dict[str, Drawn] = field(default_factory=dict)
-    due: list[tuple[float, int, str, Callable[[Daemon, Agent], None]]] = field(default_factory=list)
+    due: list[tuple[float, int, str, Callable[[Parts, Agent], None]]] = field(default_factory=list)
     look: float = 0.0
     connects: int = 0  # the process that holds a socket
 
@@ -397,7 +397,7 @@ class Played:
         self.due = [(when, number, agent_id, do) for number, (agent_id, when, do) in enumerate(words)]
         heapq.heapify(self.due)
 
-    def speak(self, daemon: Daemon, lives: int) -> None:
+    def speak(self, daemon: Parts, lives: int) -> None:
         """All that is said by now. On a socket of a former daemon's nobody hears it."""
         while self.due and self.due[0][0] <= self.look:
             when, _, agent_id, do = heapq.heappop(self.due)
@@ -407,7 +407,7 @@ class Played:
                 continue
             do(daemon, agent)
             if one.speaks != REQUESTS:
-                agent.speaker_pid = self.connects if one.speaks == CONNECTED else pid_of(agent)
+                agent.heartbeat.speaker_pid = self.connects if one.speaks == CONNECTED else pid_of(agent)
 
 
 async def play(scene: Scene, directory: Path, pids: Iterable[int], connects: int) -> None:
@@ -423,36 +423,36 @@ async def play(scene: Scene, directory: Path, pids: Iterable[int], connects: int
                 played.await_words()
             for agent_id, one in played.agents.items():
                 if one.came != LIVES and (agent := daemon.fleet.get(agent_id)) is not None:
-                    daemon.hearing.forget(agent)
+                    daemon.tracker.forget(agent)
             await live(daemon, played, until, number)
             for agent in [*daemon.fleet] if until == scene.length else []:
-                daemon.hearing.forget(agent)
+                daemon.tracker.forget(agent)
         played.clock.ahead = played.look = max(until, played.clock.ahead) + away
         while played.due and played.due[0][0] < played.look:
             heapq.heappop(played.due)  # nobody hears it
 
 
-async def live(daemon: Daemon, played: Played, until: float, lives: int) -> None:
+async def live(daemon: Parts, played: Played, until: float, lives: int) -> None:
     """A look at each interval, and one when a silence could become too long, as `service` does; orders are noted."""
     clock, scheduled = played.clock, played.look
 
     async def request(agent: Agent, reason: Reason, *_: object) -> str:
         one = played.agents[agent.agent_id]
-        one.came, one.at, agent.request_id = str(reason), clock.ahead, "noted"
+        one.came, one.at, agent.ending.request_id = str(reason), clock.ahead, "noted"
         agent.status = Status.ENDING
         return "noted"
 
-    daemon.worker.request = request  # type: ignore[assignment]
+    daemon.kills.request = request  # type: ignore[assignment]
     while clock.ahead < until:
         played.speak(daemon, lives)
         clock.ahead = max(clock.ahead, played.look)
         await daemon.sweeper.sweep()
         while scheduled <= played.look:
             scheduled += played.scene.interval
-        played.look = min(scheduled, played.look + daemon.sweeper.next_deadline() + EARLY)
+        played.look = min(scheduled, played.look + daemon.watched.next_deadline() + EARLY)
 
 
-async def admitted(daemon: Daemon, one: Drawn, pid: int, scene: Scene) -> Agent:
+async def admitted(daemon: Parts, one: Drawn, pid: int, scene: Scene) -> Agent:
     """With a row where a later daemon has to know it."""
     found, agent_id = identity.read_identity(pid, daemon.host), secrets.token_hex(16)
     after, now = timedelta(seconds=one.after), daemon.clock.now().wall
@@ -469,10 +469,11 @@ async def admitted(daemon: Daemon, one: Drawn, pid: int, scene: Scene) -> Agent:
     days = timedelta(days=9)
     start_limit = after if one.starts_within is None else timedelta(seconds=one.starts_within)
     policy = Policy(after=after, start_limit=start_limit, busy_limit=days, wait_limit=timedelta(seconds=scene.wait))
-    agent = Agent(reg, policy, Status.RUNNING, promised=one.promised)
+    agent = Agent(reg, policy, Status.RUNNING)
+    agent.heartbeat.said.promise(one.promised)
     if scene.restarts:
         await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
-    daemon.hearing.admit(agent)
+    daemon.tracker.admit(agent)
     return agent
 
 

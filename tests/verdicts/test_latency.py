@@ -18,11 +18,11 @@ import pytest
 from tests.faults.crash.own import own_daemon
 from tests.tables import FULL, SEED
 from tests.verdicts.hours import CONFIG, MovedClock
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Beat, Policy, Registration, Status
 from watchdog.core.kill import Reason
 from watchdog.processes import identity
-from watchdog.service.main_loop import Daemon
+from watchdog.service.wiring import Parts
 
 FLEETS, SIZE = 10, 100  # runs together: 1,000; every other fleet is five small ones, whose looks are fewer
 SHARE = 4  # and a fraction of the fleets where CI has not the time for all
@@ -85,26 +85,26 @@ async def fleet_of(size: int, directory: Path, rhythm: Rhythm, chance: random.Ra
         async def request(agent: Agent, reason: Reason, *_: object) -> str:
             assert reason is Reason.STALLED
             by_agent[agent.agent_id].asked = clock.ahead
-            agent.request_id = "noted"
+            agent.ending.request_id = "noted"
             return "noted"
 
-        daemon.worker.request = request  # type: ignore[assignment]
+        daemon.kills.request = request  # type: ignore[assignment]
         await _watched(daemon, clock, rhythm, chance, runs)
         for run in runs:
-            daemon.hearing.forget(run.agent)
+            daemon.tracker.forget(run.agent)
         return runs
 
 
-def _admitted(daemon: Daemon, rhythm: Rhythm, chance: random.Random, pid: int) -> Run:
+def _admitted(daemon: Parts, rhythm: Rhythm, chance: random.Random, pid: int) -> Run:
     found, agent_id = identity.read_identity(pid, daemon.host), secrets.token_hex(16)
     after = rhythm.interval * chance.uniform(2, 12)
     reg = Registration(agent_id, f"a-{agent_id[:8]}", os.getuid(), daemon.host, daemon.boot_id, identity=found)
     agent = Agent(reg, Policy(after=timedelta(seconds=after), confirm_sweeps=rhythm.confirm), Status.RUNNING)
-    daemon.hearing.admit(agent)
+    daemon.tracker.admit(agent)
     return Run(agent, after, last=chance.uniform(0, 20 * rhythm.interval))
 
 
-async def _watched(daemon: Daemon, clock: MovedClock, rhythm: Rhythm, chance: random.Random, runs: list[Run]) -> None:
+async def _watched(daemon: Parts, clock: MovedClock, rhythm: Rhythm, chance: random.Random, runs: list[Run]) -> None:
     """As `service` does: a look at its start, then at each interval, and one when a silence could become too long.
 
     Each takes its time.
@@ -123,7 +123,7 @@ async def _watched(daemon: Daemon, clock: MovedClock, rhythm: Rhythm, chance: ra
         free = look + rhythm.cost  # and an early one waits four times as long again, a second at most
         while scheduled <= free:
             scheduled += rhythm.interval
-        early = max(look + daemon.sweeper.next_deadline() + EARLY, free + min(1.0, 4 * rhythm.cost))
+        early = max(look + daemon.watched.next_deadline() + EARLY, free + min(1.0, 4 * rhythm.cost))
         look = min(scheduled, early)
 
 

@@ -95,7 +95,7 @@ def _of_fault(words: str) -> Json:
     default = re.search(r" \(default: (.*)\)$", words)
     said: Json = {"default": default[1]} if default else {}
     words = words[: default.start()] if default else words
-    names = re.findall(r": ([a-z_]+(?:, [a-z_]+)*)$", words)
+    names = re.findall(r"; use one of ([a-z_]+(?:, [a-z_]+)*)$", words)
     quoted = {*re.findall(r"'([a-z_]+)'", words)} - {"nonsense"}
     if names or quoted:
         said["takes"] = names[0].split(", ") if names else sorted(quoted)

@@ -10,7 +10,7 @@ from tests.wire import lists, record
 
 ADVICE = """
 Each line: where, what was recorded, what is there now. Others depend on it: programs, dashboards, scripts, old rows.
-Not meant? Mend the code. Meant, and in CHANGELOG.md? `python -m tests.wire` records it anew; commit the difference."""
+Not meant? Correct the code. Meant, and in CHANGELOG.md? `python -m tests.wire` records it; commit the difference."""
 
 
 @pytest.mark.parametrize("part", record.PARTS, ids=lambda part: part.__name__)
@@ -27,7 +27,7 @@ def test_each_route_is_asked() -> None:
 
     missing = sorted(there - asked)
 
-    assert not missing, f"{missing}: give each a good and a bad request in tests/wire/story.py, then record anew"
+    assert not missing, f"{missing}: give each a good and a bad request in tests/wire/story.py, then record again"
 
 
 def test_each_route_has_a_good_and_a_bad_request() -> None:
@@ -48,7 +48,7 @@ def test_each_verb_is_used() -> None:
 
     missing = {verb for verb in there - used if not verb.startswith("-")}
 
-    assert missing == {"mcp", "doctor"}, "use it in tests/wire/story.py, then record anew"
+    assert missing == {"mcp", "doctor"}, "use it in tests/wire/story.py, then record again"
 
 
 def test_nothing_of_the_package_is_imported() -> None:

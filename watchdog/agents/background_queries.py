@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.ownership import owner_of
 from watchdog.clock import Clock
 from watchdog.errors import OwnerCallFailed
@@ -34,8 +34,8 @@ class _Subject:
 class BackgroundQueries:
     """Asks, and hands each answer, or why there is none, to who asked."""
 
-    def __init__(self, owners: HelperPool, clock: Clock) -> None:
-        self._owners = owners
+    def __init__(self, helpers: HelperPool, clock: Clock) -> None:
+        self._helpers = helpers
         self._clock = clock
         self._subjects: dict[Hashable, _Subject] = {}
         self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()  # while one of it asks
@@ -76,7 +76,7 @@ class BackgroundQueries:
     ) -> None:
         try:
             async with self._slots.setdefault(agent.reg.owner_uid, asyncio.Semaphore(AT_ONCE)):
-                answer = await self._owners.call(owner_of(agent), call, args, DEADLINE)
+                answer = await self._helpers.call(owner_of(agent), call, args, DEADLINE)
         except OwnerCallFailed as error:
             subject.late = subject.late + 1 if error.reason == "late" else 0
             if subject.late > 1:  # once, another's path may have been to blame, or the machine
@@ -86,7 +86,12 @@ class BackgroundQueries:
             subject.late = 0
             try:
                 answered(answer)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:  # it is his process, he may say anything
+            except (
+                AttributeError,
+                KeyError,
+                TypeError,
+                ValueError,
+            ) as error:  # the helper is that user's process, and may say anything
                 failed(OwnerCallFailed("garbled", f"no answer to {call}: {error!r}"))
 
     def forget(self, key: Hashable) -> None:

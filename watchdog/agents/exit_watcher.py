@@ -8,7 +8,7 @@ import asyncio
 import select
 from collections.abc import Awaitable, Callable
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 
 
 class ExitWatcher:
@@ -24,20 +24,20 @@ class ExitWatcher:
 
     def watch(self, agent: Agent) -> None:
         """From now on, if it has a pidfd."""
-        if agent.pidfd is not None:
-            self._ready.register(agent.pidfd, select.EPOLLIN)
-            self._living[agent.pidfd] = agent
+        if agent.tree.pidfd is not None:
+            self._ready.register(agent.tree.pidfd, select.EPOLLIN)
+            self._living[agent.tree.pidfd] = agent
 
     def unwatch(self, agent: Agent) -> None:
         """Before its pidfd is closed."""
-        if agent.pidfd is not None and self._living.pop(agent.pidfd, None) is not None:
-            self._ready.unregister(agent.pidfd)
+        if agent.tree.pidfd is not None and self._living.pop(agent.tree.pidfd, None) is not None:
+            self._ready.unregister(agent.tree.pidfd)
 
     def take(self) -> list[Agent]:
         """Note and return who has ended since the last call."""
         ended = [self._living[descriptor] for descriptor, _ in self._ready.poll(0, max(1, len(self._living)))]
         for agent in ended:
-            agent.ended = True
+            agent.exit.seen()
             self.unwatch(agent)
         return ended
 

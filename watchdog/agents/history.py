@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.clock import Clock
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger

@@ -15,7 +15,7 @@ REMEMBERED = 10_000  # rows of lifted holds; an agent's beyond that gets a new o
 
 
 class Holds:
-    """The holds that are on."""
+    """The holds in force."""
 
     def __init__(self, rows: Iterable[HoldRow] = ()) -> None:
         self._holds: dict[int, HoldRow] = {}

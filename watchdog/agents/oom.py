@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable
 from contextlib import suppress
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.process import Presence
 from watchdog.processes import oom
 from watchdog.processes.identity import presence
@@ -36,8 +36,10 @@ def _keep(agent: Agent, counts: dict[str, int] | OSError) -> None:
     main = agent.identity
     if main is None or isinstance(counts, OSError):
         return
-    if counts != agent.oom_counts and presence(main, agent.pidfd) is Presence.ALIVE:  # so this process was read
-        agent.oom_counts = counts
+    if (
+        counts != agent.tree.oom_counts and presence(main, agent.tree.pidfd) is Presence.ALIVE
+    ):  # so this process was read
+        agent.tree.count_oom(counts)
 
 
 def told(agent: Agent) -> str | None:
@@ -45,12 +47,12 @@ def told(agent: Agent) -> str | None:
 
     In the cgroup above also others of its user may have been meant, but the agent's own may be gone by now.
     """
-    of_its_program = agent.exit_code == SHELL + signal.SIGKILL
-    if agent.exit_signal != signal.SIGKILL and not of_its_program:
+    of_its_program = agent.exit.code == SHELL + signal.SIGKILL
+    if agent.exit.signal != signal.SIGKILL and not of_its_program:
         return None
-    for place, (directory, before) in enumerate(agent.oom_counts.items()):
+    for place, (directory, before) in enumerate(agent.tree.oom_counts.items()):
         now = oom.kills_in(directory)
         if now is not None and now > before:
             sure = "probably " if place or of_its_program else ""
-            return f"{sure}ended by the kernel for want of memory (oom_kill {now - before} in {directory})"
+            return f"{sure}killed by the kernel's OOM killer (oom_kill {now - before} in {directory})"
     return None

@@ -12,10 +12,12 @@ import os
 import pwd
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 from watchdog.agents import cgroup_limits, oom
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.concurrency import threads
 from watchdog.core.agent import Status
 from watchdog.core.process import Identity, Presence, cgroup_names
@@ -63,7 +65,7 @@ class CgroupPlacement:
     async def place(self, agent: Agent) -> None:
         """Have an agent moved that `run` holds back. It goes without when that cannot be done; said once."""
         main, number = agent.identity, agent.agent_id
-        if self.kind is CgroupKind.NONE or agent.cgroup is not None or main is None:
+        if self.kind is CgroupKind.NONE or agent.reg.own_cgroup is not None or main is None:
             return
         task = self._tasks.get(number)
         if task is None:
@@ -80,11 +82,11 @@ class CgroupPlacement:
         in it waits for us. Leaves that are empty and nobody's are removed.
         """
         for agent in self._fleet:
-            if agent.reg.source == "run" and agent.cgroup is None and agent.identity is not None:
+            if agent.reg.source == "run" and agent.reg.own_cgroup is None and agent.identity is not None:
                 with contextlib.suppress(OSError):
                     self._found(agent, agent.identity)
-            if agent.cgroup is not None and agent.status in (Status.ENDING, Status.UNKILLABLE):
-                cgroups.thaw_if_ours(agent.cgroup)
+            if agent.reg.own_cgroup is not None and agent.status in (Status.ENDING, Status.UNKILLABLE):
+                cgroups.thaw_if_ours(agent.reg.own_cgroup)
         self._clear()
 
     async def close(self) -> None:
@@ -101,7 +103,7 @@ class CgroupPlacement:
             if os.geteuid() and not _lingers(os.geteuid()):
                 return (
                     CgroupKind.NONE,
-                    "with your last login your user manager ends all that is its own (enable-linger)",
+                    "your user manager kills everything it runs when your last login ends (enable-linger)",
                 )
             return CgroupKind.SCOPE, ""
         try:
@@ -129,7 +131,7 @@ class CgroupPlacement:
                 while not self._found(agent, main):
                     await asyncio.sleep(LOOK)
         except (OSError, TimeoutError) as error:
-            if presence(main, agent.pidfd) is not Presence.ABSENT:
+            if presence(main, agent.tree.pidfd) is not Presence.ABSENT:
                 self._failed(error.strerror or str(error) or "it does not arrive there")
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, one agent goes without, and it is said
@@ -139,7 +141,7 @@ class CgroupPlacement:
             self._failing = False
             self._log.event("cgroup.works", kind=self.kind)
         with contextlib.suppress(RegistryUnavailable, Conflict):  # a later daemon finds it there; no row, no daemon
-            await self._store.write(self._store.store.set_cgroup, agent.agent_id, agent.cgroup or "")
+            await self._store.write(self._store.store.set_cgroup, agent.agent_id, agent.reg.own_cgroup or "")
 
     async def _refuse_confined(self, agent: Agent, main: Identity) -> None:
         """Its user must not get it out of what root has laid on it, which we could. Raises PermissionError, OSError."""
@@ -161,9 +163,9 @@ class CgroupPlacement:
         path = cgroups.path_of(main.pid)
         if path is None or path.rpartition("/")[2] not in cgroup_names(agent.agent_id):
             return False
-        if cgroups.owner_of(path) != os.geteuid() or presence(main, agent.pidfd) is not Presence.ALIVE:
-            raise ProcessLookupError(f"{path} is not of our making, or holds another process")
-        agent.placed(path)
+        if cgroups.owner_of(path) != os.geteuid() or presence(main, agent.tree.pidfd) is not Presence.ALIVE:
+            raise ProcessLookupError(f"{path} was not made by this daemon, or holds another process")
+        agent.amend(replace(agent.reg, cgroup=path))
         oom.note(agent)
         return True
 
@@ -189,8 +191,8 @@ class CgroupPlacement:
 
 def leave(agent: Agent) -> None:
     """Its row is closed: its leaf goes. Scopes are systemd's, which removes them when they are empty."""
-    if agent.cgroup is not None and not agent.cgroup.endswith(".scope"):
-        _remove(agent.cgroup)
+    if agent.reg.own_cgroup is not None and not agent.reg.own_cgroup.endswith(".scope"):
+        _remove(agent.reg.own_cgroup)
 
 
 def _refuse_ended(agent: Agent, main: Identity) -> None:
@@ -198,7 +200,7 @@ def _refuse_ended(agent: Agent, main: Identity) -> None:
 
     Raises ProcessLookupError.
     """
-    if presence(main, agent.pidfd) is not Presence.ALIVE:
+    if presence(main, agent.tree.pidfd) is not Presence.ALIVE:
         raise ProcessLookupError(f"process {main.pid} has ended")
 
 

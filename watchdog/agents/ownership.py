@@ -1,12 +1,12 @@
 """Whose an agent's process is now, as the kernel says: looked at before anything is done as its owner.
 
 `core.ownership` has the rules. Here they are applied to an agent: a drop from root is remembered as pending until it is
-committed (`hearing.follow`), and whatever else does not fit makes the agent untouchable until a later look.
+committed (`tracker.follow`), and whatever else does not fit makes the agent untouchable until a later look.
 """
 
 import os
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.ownership import ROOT, Dropped, Owned, Ownership, Untouchable, ownership
 from watchdog.errors import OwnerCallFailed
 from watchdog.processes import identity
@@ -15,27 +15,27 @@ UNTOUCHABLE, UNSEEN = "untouchable", "unseen"
 
 
 def look(agent: Agent) -> None:
-    """Look once; the answer is in `agent.dropping` and `agent.untouchable`.
+    """Look once; the answer is in `agent.owner`.
 
     A drop that was seen stays seen: until it is committed, later looks are compared with the new owner. A process that
     has ended can do nothing as anybody, and a user's helper has that user's rights alone; only for root the last look
     at a living process goes on to count.
     """
-    agent.unseen = None
+    agent.owner.hidden(None)
     try:
         found = _seen(agent)
     except OSError as error:
-        agent.unseen = f"whose its process is cannot be seen: {error.strerror or error}"
+        agent.owner.hidden(f"the owner of its process cannot be determined: {error.strerror or error}")
         return
     match found:
         case Dropped(uid):
-            agent.dropping = uid
+            agent.owner.drops_to(uid)
         case Untouchable(why):
-            agent.untouchable = why
+            agent.owner.touchable(why)
         case Owned.SAME:
-            agent.untouchable = None
+            agent.owner.touchable(None)
         case None if agent.reg.owner_uid != ROOT:
-            agent.untouchable = None
+            agent.owner.touchable(None)
 
 
 def owner_of(agent: Agent) -> int:
@@ -44,12 +44,12 @@ def owner_of(agent: Agent) -> int:
     Raises OwnerCallFailed: `untouchable`, `unseen`.
     """
     look(agent)
-    if agent.dropping is not None:
-        raise OwnerCallFailed(UNTOUCHABLE, f"it has dropped from root to uid {agent.dropping}; not committed yet")
-    if agent.untouchable is not None:
-        raise OwnerCallFailed(UNTOUCHABLE, agent.untouchable)
-    if agent.unseen is not None:
-        raise OwnerCallFailed(UNSEEN, agent.unseen)
+    if agent.owner.dropping is not None:
+        raise OwnerCallFailed(UNTOUCHABLE, f"it has dropped from root to uid {agent.owner.dropping}; not committed yet")
+    if agent.owner.untouchable is not None:
+        raise OwnerCallFailed(UNTOUCHABLE, agent.owner.untouchable)
+    if agent.owner.unseen is not None:
+        raise OwnerCallFailed(UNSEEN, agent.owner.unseen)
     return agent.reg.owner_uid
 
 
@@ -57,10 +57,10 @@ def _seen(agent: Agent) -> Ownership | None:
     """None: it has no process, or none any more. Raises OSError when the look failed."""
     if agent.identity is None:
         return None
-    owner = agent.reg.owner_uid if agent.dropping is None else agent.dropping
+    owner = agent.reg.owner_uid if agent.owner.dropping is None else agent.owner.dropping
     own: int | None = None
     try:
-        pidfd = agent.pidfd
+        pidfd = agent.tree.pidfd
         if pidfd is None:
             pidfd = own = identity.pin(agent.identity)
         uids = None if pidfd is None else identity.uids(pidfd)

@@ -1,12 +1,14 @@
 """What was watched goes into the registry; and whether the registry works is told, once a change.
 
-A sweep writes the rows in which more than time has changed (`Agent.unsaved`): all of them each time cost more than the
-rest of the daemon. What only aged, and how often somebody said no more than that he lives, is written once a minute.
+A sweep writes the rows in which more than time has changed (`Heartbeat.unsaved`): all of them each time cost more than
+the rest of the daemon. What only aged, and how often somebody said no more than that he lives, is written once a
+minute.
 """
 
 from datetime import timedelta
 
-from watchdog.agents.fleet import ZERO, Agent, Fleet
+from watchdog.agents.agent import ZERO, Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import State, Verdict
 from watchdog.core.process import TreeMember
@@ -52,7 +54,7 @@ class AgentPersistence:
             if store.shared:
                 await self._store.read(store.keep_host)
             slack = timedelta(seconds=interval)
-            if rows := [row_of(agent) for agent in self._fleet if everybody or agent.unsaved(slack)]:
+            if rows := [row_of(agent) for agent in self._fleet if everybody or agent.heartbeat.unsaved(slack)]:
                 await self._store.write(store.save_sweep, rows)
             await self._record_trees()
             if everybody:
@@ -76,18 +78,18 @@ class AgentPersistence:
         """Whom the last scan saw, where it was somebody else than before: a daemon after us begins with those."""
         trees = {}
         for agent in self._fleet:
-            if agent.members is agent.members_read and agent.home_cgroup == agent.tree_written[0]:
+            if agent.tree.members is agent.tree.members_read and agent.tree.home_cgroup == agent.tree.tree_written[0]:
                 continue
-            tree = agent.home_cgroup, tuple(member.identity for member in agent.members[:KEPT])
-            if tree != agent.tree_written:
-                trees[agent.agent_id] = agent, tree, agent.members
+            tree = agent.tree.home_cgroup, tuple(member.identity for member in agent.tree.members[:KEPT])
+            if tree != agent.tree.tree_written:
+                trees[agent.agent_id] = agent, tree, agent.tree.members
             else:
-                agent.members_read = agent.members
+                agent.tree.recorded(agent.tree.members, tree)
         if trees:
             rows = [TreeRow(agent_id, *tree) for agent_id, (_, tree, _) in trees.items()]
             await self._store.write(self._store.store.save_trees, rows)
             for agent, tree, members in trees.values():
-                agent.tree_written, agent.members_read = tree, members
+                agent.tree.recorded(members, tree)
 
     def _tell(self, error: str) -> None:
         former, self.trouble = self.trouble, error
@@ -97,54 +99,62 @@ class AgentPersistence:
 
 def row_of(agent: Agent) -> SweepRow:
     """What is written down of an agent, and counts as written from now on; `restore` reads it back."""
-    agent.changed, agent.silence_written = False, agent.silence
-    after = agent.after_said or agent.reg.stall_after
+    silence, ages, said, rhythm = (
+        agent.heartbeat.silence,
+        agent.heartbeat.ages,
+        agent.heartbeat.said,
+        agent.heartbeat.rhythm,
+    )
+    agent.heartbeat.written()
+    after = silence.limits.said or agent.reg.stall_after
     return SweepRow(
         agent_id=agent.agent_id,
-        silence_seconds=agent.silence.total_seconds(),
-        watched_seconds=agent.age.total_seconds(),
-        beats=agent.beats,
-        promised=agent.promised,
+        silence_seconds=silence.lasted.total_seconds(),
+        watched_seconds=ages.age.total_seconds(),
+        beats=rhythm.beats,
+        promised=said.promised,
         stall_after_seconds=None if after is None else after.total_seconds(),
-        last_heartbeat=agent.last_heartbeat,
+        last_heartbeat=rhythm.last_heartbeat,
         # To an older daemon it is blocked, which is bound as this is: it does not know what goes on.
-        state=State.BLOCKED if agent.rests_on else agent.state,
-        state_seconds=0.0 if agent.rests_on else agent.state_age.total_seconds(),
-        finished=agent.finished,
-        rests_on=agent.resting_on,
-        verdict=agent.verdict,
-        note=agent.note and hide_secrets(agent.note),
-        last_progress=agent.progress,
-        progress_silence_seconds=(agent.progress_age or ZERO).total_seconds(),
-        lease_left_seconds=agent.lease_left.total_seconds(),
-        tool=agent.tool and hide_secrets(agent.tool),
-        tool_left_seconds=agent.tool_left.total_seconds(),
-        speaker_pid=agent.speaker_pid,
-        hears=agent.hears,
-        rung=agent.rung,
+        state=State.BLOCKED if agent.heartbeat.rests_on else said.state,
+        state_seconds=0.0 if agent.heartbeat.rests_on else ages.state_age.total_seconds(),
+        finished=said.finished,
+        rests_on=agent.heartbeat.subagents.resting_on,
+        verdict=agent.judged.verdict,
+        note=said.note and hide_secrets(said.note),
+        last_progress=said.progress,
+        progress_silence_seconds=(ages.progress_age or ZERO).total_seconds(),
+        lease_left_seconds=ages.lease_left.total_seconds(),
+        tool=said.tool and hide_secrets(said.tool),
+        tool_left_seconds=ages.tool_left.total_seconds(),
+        speaker_pid=agent.heartbeat.speaker_pid,
+        hears=agent.heartbeat.hears,
+        rung=agent.ladder.rung,
     )
 
 
 def restore(agent: Agent, row: AgentRow) -> None:
     """Take over what an earlier daemon watched; the time without one does not count."""
-    agent.beats, agent.last_heartbeat = row.beats, row.last_heartbeat
-    agent.beats_judged = row.beats
-    agent.promised = row.promised or agent.reg.stall_after is not None
-    agent.state, agent.note, agent.tool, agent.progress = row.state, row.note, row.tool, row.last_progress
-    agent.state_age, agent.finished = timedelta(seconds=row.state_seconds), row.finished
-    agent.goes_on_with(row.rests_on)
-    if row.verdict is Verdict.WAITING:  # told; of silence we begin anew, and so does what is told of it
-        agent.verdict = row.verdict
-    agent.age = timedelta(seconds=row.watched_seconds)
-    agent.silence = timedelta(seconds=row.silence_seconds)
-    agent.lease_left = timedelta(seconds=row.lease_left_seconds or 0)
-    agent.tool_left = timedelta(seconds=row.tool_left_seconds or 0)
-    agent.speaker_pid, agent.hears = row.speaker_pid, row.hears
-    agent.home_cgroup, agent.tree_written = row.home_cgroup, (row.home_cgroup, row.members)
-    agent.members = agent.members_read = tuple(
-        TreeMember(one, parent_pid=0, uid=agent.reg.owner_uid, name="", state="?", via="remembered")
-        for one in row.members
+    heartbeat, reg = agent.heartbeat, agent.reg
+    heartbeat.rhythm.restore(row.beats, row.last_heartbeat)
+    heartbeat.said.promise(row.promised or reg.stall_after is not None)
+    state = heartbeat.subagents.restore(row.rests_on, row.state, kept=reg.source == "run")
+    heartbeat.said.restore(state, row.note, row.tool, row.last_progress, finished=row.finished)
+    heartbeat.silence.begin_anew(timedelta(seconds=row.silence_seconds))
+    heartbeat.ages.restore(
+        timedelta(seconds=row.watched_seconds),
+        timedelta(seconds=row.state_seconds),
+        None if row.last_progress is None else timedelta(seconds=row.progress_silence_seconds),
+        timedelta(seconds=row.lease_left_seconds or 0),
+        timedelta(seconds=row.tool_left_seconds or 0),
     )
-    if row.last_progress is not None:
-        agent.progress_age = timedelta(seconds=row.progress_silence_seconds)
-    agent.climbed(row.rung)  # last; the time that it is given begins anew
+    heartbeat.sent_by(row.speaker_pid)
+    if row.hears:
+        heartbeat.reads_answers()
+    # Only that it waits was told; of silence we begin anew, and so does what is told of it.
+    agent.judged.restore(row.verdict if row.verdict is Verdict.WAITING else None, row.beats)
+    members = tuple(
+        TreeMember(one, parent_pid=0, uid=reg.owner_uid, name="", state="?", via="remembered") for one in row.members
+    )
+    agent.tree.restore(members, (row.home_cgroup, row.members))
+    agent.ladder.climb(row.rung, heartbeat)  # last; the time that it is given begins anew

@@ -59,7 +59,7 @@ def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | Non
     Conflict (another agent's), Unseen (the kernel did not show it).
     """
     if pid == os.getpid() or pid in ancestors():
-        raise BadRequest(f"pid: {pid} is the daemon itself or one of its ancestors; it cannot be watched by it")
+        raise BadRequest(f"pid: {pid} is the daemon itself or one of its ancestors, which it cannot watch")
     try:
         _same_namespace(pid, peer)
     except OSError as error:
@@ -71,7 +71,7 @@ def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | Non
     if isinstance(seen, OSError):
         raise ProcessHidden(f"pid: {seen.strerror or seen}; nothing is known of process {pid} (hidepid?)") from seen
     if seen.stat.kernel_thread:
-        raise BadRequest(f"pid: {pid} is a thread of the kernel")
+        raise BadRequest(f"pid: {pid} is a kernel thread")
     if seen.stat.dead:
         raise ProcessNotFound(f"pid: process {pid} has ended already (a zombie)")
     if seen.uids.one is None:
@@ -83,7 +83,7 @@ def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | Non
         raise Forbidden(f"pid: process {pid} runs as uid {found.uid}, you are uid {peer.uid}; register your own")
     if os.geteuid() not in (0, found.uid):
         raise Forbidden(
-            f"pid: process {pid} runs as uid {found.uid}; this daemon is uid {os.geteuid()}'s and cannot end it"
+            f"pid: process {pid} runs as uid {found.uid}; this daemon is uid {os.geteuid()}'s and cannot kill it"
         )
     if found.name == _WRAPPER:
         _refuse_wrapper(pid, peer, fleet)
@@ -158,6 +158,6 @@ def _same_namespace(pid: int, peer: Peer) -> None:
     try:
         theirs, ours = identities.pid_namespace(peer.pid), identities.pid_namespace(os.getpid())
     except ProcessLookupError:
-        raise ProcessHidden("pid: you ended before the daemon could see which pid namespace you are in") from None
+        raise ProcessHidden("pid: you exited before the daemon could see which pid namespace you were in") from None
     if theirs != ours:
         raise BadRequest(f"pid: {pid} is a number of your own pid namespace and means nothing in the daemon's")

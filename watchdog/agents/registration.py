@@ -18,7 +18,8 @@ from datetime import datetime, timedelta
 from weakref import WeakValueDictionary
 
 from watchdog.agents.admission import Admission
-from watchdog.agents.fleet import ZERO, Agent, Fleet
+from watchdog.agents.agent import ZERO, Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import ProcessClaim, identify_pid, refuse_twice
 from watchdog.agents.selectors import parent_of
@@ -70,17 +71,17 @@ class Registrar:
         self.store = store
         self.host = identities.this_host(settings.host)
         self.boot_id = identities.boot_id()
-        self._clock = clock
-        self._settings = settings
-        self._tracker = tracker
+        self.clock = clock
+        self.settings = settings
+        self.tracker = tracker
         self._admission = admission
         self._recorder = recorder
-        # By owner; a lock lives as long as somebody has it or waits for it.
+        # By owner; a lock lives as long as a caller has it or waits for it.
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def apply(self, settings: Settings) -> None:
         """Go by these from now on."""
-        self._settings = settings
+        self.settings = settings
 
     @asynccontextmanager
     async def turn(self, owner_uid: int) -> AsyncIterator[None]:
@@ -125,17 +126,16 @@ class Registrar:
         parent = None if request.parent is None else parent_of(self.fleet, peer, request.parent, owner)
         self._refuse_paths(request, owner, parent)
         agent = self._agent(request, owner, parent, taken)
-        agent.notify_socket = request.notify_socket or self._tracker.sockets.open(agent.agent_id, owner)
         try:
             await self._commit(agent, peer)
         except BaseException:
             if request.notify_socket is None:
-                self._tracker.sockets.close(agent.agent_id)
+                self.tracker.sockets.close(agent.agent_id)
             raise
-        self._tracker.admit(agent)
+        self.tracker.admit(agent)
         notes = self._notes(agent)
         if agent.reg.task_id != request.task:
-            notes.append(f"task {request.task} is of another user's agent; this one is watched without a task")
+            notes.append(f"task {request.task} belongs to another user's agent; this agent is watched without a task")
         self._recorder.event(
             "agent.registered",
             agent_id=agent.agent_id,
@@ -144,7 +144,7 @@ class Registrar:
             by=peer.by,
             pid=taken.identity.pid if taken else None,
             status=agent.status.value,
-            after_seconds=agent.after.total_seconds(),
+            after_seconds=agent.heartbeat.silence.after.total_seconds(),
             **({"note": "; ".join(notes)} if notes else {}),
         )
         return Registered(agent, tuple(notes))
@@ -172,14 +172,17 @@ class Registrar:
             transcript=one_spelling(request.transcript),
             source=request.source,
             command=request.command or (taken.name if taken else None),
-            created_at=self._clock.now().wall,
+            created_at=self.clock.now().wall,
             entries=() if request.entry is None else (request.entry,),
         )
         status = Status.QUEUED if request.queued else Status.STARTING if taken is None else Status.RUNNING
         if request.entry is not None and request.entry.kind == SESSION:
             status = Status.RUNNING  # it has no process of its own, and needs none
-        policy = self._settings.policy_for(reg)
-        return Agent(reg, policy, status, promised=request.stall_after_seconds is not None)
+        policy = self.settings.policy_for(reg)
+        socket = request.notify_socket or self.tracker.sockets.open(reg.agent_id, owner)
+        agent = Agent(reg, policy, status, socket)
+        agent.heartbeat.said.promise(request.stall_after_seconds is not None)
+        return agent
 
     def _refuse_many(self, peer: Peer, owner: int) -> None:
         """Each agent costs descriptors; one user must not take them all. Root and admins register what they want."""
@@ -189,24 +192,25 @@ class Registrar:
             self._admission.refused(owner, LimitKind.AGENTS)
             user = self._admission.user_of(owner)
             raise Conflict(
-                f"uid {owner} (user {user}) has as many living agents as one may; end some (agent-watchdog remove)"
+                f"uid {owner} (user {user}) already has as many living agents as one user may have; kill"
+                " some, or remove dead ones (agent-watchdog remove)"
             )
         if not self._admission.exempt(owner) and scarce():
             self._admission.refused(owner, LimitKind.AGENTS)
-            words = "few file descriptors are left; they are for agents that are registered already; try again"
+            words = "few file descriptors are left, and they are reserved for registered agents; try again later"
             raise Limited(words, 10)
 
     def _refuse_paths(self, request: RegistrationRequest, owner: int, parent: str | None) -> None:
         """A temp dir is removed when its agent ends, so it belongs to one; only `run` brings a socket of its own."""
         wanted = one_spelling(request.temp_dir)
         if wanted is not None:
-            refuse_temp_dir(self.fleet, wanted, owner, parent, self._settings.cleanup.roots)
+            refuse_temp_dir(self.fleet, wanted, owner, parent, self.settings.cleanup.roots)
         socket = one_spelling(request.notify_socket)
         if socket is not None and request.source != "run":
             raise BadRequest(
                 "notify_socket: only `run` owns its agent's socket; leave it out, and the daemon makes one"
             )
-        own = f"{one_spelling(self._settings.runtime_dir)}/"
+        own = f"{one_spelling(self.settings.runtime_dir)}/"
         name = None if socket is None or not socket.startswith(own) else socket.removeprefix(own)
         by_id = f"notify/{request.agent_id}"  # up to 0.1
         if name is not None and name != by_id and not _OF_RUN.fullmatch(name):
@@ -214,27 +218,28 @@ class Registrar:
 
     async def _commit(self, agent: Agent, peer: Peer) -> None:
         """Its row and its task's; the agent is as it is stored then."""
-        words = agent.reg, agent.status, self._clock.now().wall, agent.notify_socket
-        agent.reg = await self.store.write(_add, self.store.store, peer, *words)
+        words = agent.reg, agent.status, self.clock.now().wall, agent.notify_socket
+        agent.amend(await self.store.write(_add, self.store.store, peer, *words))
 
     def _notes(self, agent: Agent) -> list[str]:
         """What the client should know: its limit was raised, another agent works in its worktree, a place stays."""
         notes = []
         asked = agent.reg.stall_after or agent.policy.after
-        if agent.after > asked:
+        if agent.heartbeat.silence.after > asked:
             notes.append(
                 f"the limit of {span(asked)} is less than two beats of {span(agent.reg.interval or ZERO)}; "
-                f"raised to {span(agent.after)} for this agent"
+                f"raised to {span(agent.heartbeat.silence.after)} for this agent"
             )
         if others := sharing_worktree(self.fleet, agent):
             notes.append(
-                f"{agent.reg.worktree} is also the worktree of {', '.join(others)}; it stays until the last has ended"
+                f"{agent.reg.worktree} is also the worktree of {', '.join(others)}; it stays until the last"
+                " of them has ended"
             )
-        temp, roots = agent.reg.temp_dir, self._settings.cleanup.roots
+        temp, roots = agent.reg.temp_dir, self.settings.cleanup.roots
         made_by_run = temp is not None and os.path.basename(temp).startswith("agent-watchdog-")  # with a mark in it
         if temp is not None and not made_by_run and not any(within(temp, root) for root in roots):
             notes.append(
-                f"temp_dir: {temp} lies below none of cleanup.roots ({', '.join(roots)}), so it is never removed"
+                f"temp_dir: {temp} is not below any of cleanup.roots ({', '.join(roots)}), so it is never removed"
             )
         return notes
 
@@ -252,7 +257,7 @@ class Registrar:
                 f"pid: agent {agent.agent_id} has process {agent.identity.pid} already; register a new agent"
             )
         if agent.status not in _TAKES_A_PID:
-            raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended and takes no pid")
+            raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being killed and takes no pid")
         before = agent.reg.owner_uid
         if taken.uid != before:
             if before != ROOT:  # never from user to user, and never to root
@@ -261,16 +266,16 @@ class Registrar:
                 )
                 raise Conflict(f"pid: {words} for good; register a new agent")
             self.fleet.refuse_taken(agent.reg.name, taken.uid)
-        now = self._clock.now().wall
+        now = self.clock.now().wall
         known = agent.agent_id, taken.identity, Status.RUNNING, now, peer.by, taken.uid
         done = await self.store.write(self.store.store.set_identity, *known)
         if not done or agent.status not in LIVE:
-            raise Conflict(f"agent {agent.agent_id} takes no pid any more; it has ended or has another")
-        agent.identify(taken.identity, taken.uid)
-        agent.reg = replace(agent.reg, command=agent.reg.command or taken.name)
+            raise Conflict(f"agent {agent.agent_id} no longer takes a pid; it has ended or has another one")
+        command = agent.reg.command or taken.name
+        agent.amend(replace(agent.reg, identity=taken.identity, owner_uid=taken.uid, command=command))
         if agent.status in (Status.QUEUED, Status.STARTING):
-            agent.status = Status.RUNNING
-        self._tracker.identified(agent)
+            agent.become(Status.RUNNING)
+        self.tracker.identified(agent)
         name, pid = agent.reg.name, taken.identity.pid
         self._recorder.event("agent.pid_known", agent_id=agent.agent_id, name=name, pid=pid, by=peer.by)
 
@@ -279,8 +284,8 @@ class Registrar:
 
         Not waited for here: what is asked for together is written together.
         """
-        agent.listed(entries)
-        agent.adopt(self._settings.policy_for(agent.reg))
+        agent.amend(replace(agent.reg, entries=entries))
+        agent.adopt(self.settings.policy_for(agent.reg))
         return self.store.ask(self.store.store.set_entries, agent.agent_id, entries)
 
     # -- one that was registered with an earlier daemon, and that the registry does not know (any more)
@@ -291,20 +296,15 @@ class Registrar:
         `with_row`: its row is written again at once; else its next beat has it written (`write_row`).
         """
         reg = copy.registration
-        agent = Agent(
-            reg,
-            self._settings.policy_for(reg),
-            Status.RUNNING,
-            copy.notify_socket,
-            promised=reg.stall_after is not None,
-        )
+        agent = Agent(reg, self.settings.policy_for(reg), Status.RUNNING, copy.notify_socket)
+        agent.heartbeat.said.promise(reg.stall_after is not None)
         if with_row:
             await self.write_row(agent)
-        self._tracker.readopt(agent)
+        self.tracker.readopt(agent)
 
     async def write_row(self, agent: Agent) -> None:
         """Write the row of an agent again that the registry has lost. Raises RegistryUnavailable."""
-        now, add = self._clock.now().wall, self.store.store.add_agent
+        now, add = self.clock.now().wall, self.store.store.add_agent
         await self.store.write(add, agent.reg, agent.status, now, "daemon", agent.notify_socket)
 
     async def restore_identity(self, agent: Agent, copy: Registration) -> None:
@@ -313,11 +313,11 @@ class Registrar:
         if identity is None:
             return
         owner = copy.owner_uid if agent.reg.owner_uid == ROOT else agent.reg.owner_uid
-        known = agent.agent_id, identity, Status.RUNNING, self._clock.now().wall, "daemon", owner
+        known = agent.agent_id, identity, Status.RUNNING, self.clock.now().wall, "daemon", owner
         await self.store.write(self.store.store.set_identity, *known)
-        agent.status = Status.RUNNING
-        agent.identify(identity, owner)
-        self._tracker.identified(agent)
+        agent.become(Status.RUNNING)
+        agent.amend(replace(agent.reg, identity=identity, owner_uid=owner))
+        self.tracker.identified(agent)
 
 
 def one_spelling(path: str | None) -> str | None:

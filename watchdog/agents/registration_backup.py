@@ -10,7 +10,7 @@ import os
 from concurrent.futures import wait
 from contextlib import suppress
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.clock import Clock
 from watchdog.concurrency.threads import Pool
 from watchdog.config.paths import ensure_directory

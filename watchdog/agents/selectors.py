@@ -6,7 +6,8 @@ ambiguous.
 
 from datetime import timedelta
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.process_claim import foreign_number
 from watchdog.core.agent import Verdict
 from watchdog.core.peer import Peer
@@ -41,7 +42,13 @@ def select_one(fleet: Fleet, target: str, visible: frozenset[str] | None = None)
 
 def silent(agents: list[Agent], limit: timedelta) -> list[Agent]:
     """Those that promised beats and sent none for that long; not who waits for a human, or said to be silent."""
-    return [a for a in agents if a.promised and a.counted >= limit and a.verdict is not Verdict.WAITING]
+    return [
+        a
+        for a in agents
+        if a.heartbeat.said.promised
+        and a.heartbeat.silence.counted >= limit
+        and a.judged.verdict is not Verdict.WAITING
+    ]
 
 
 def select(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> list[Agent]:
@@ -54,7 +61,11 @@ def select(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> 
     if target == "all":
         return candidates
     if target == "stalled":
-        return [a for a in candidates if a.verdict is Verdict.STALLED and a.renewed == a.renewed_judged]
+        return [
+            a
+            for a in candidates
+            if a.judged.verdict is Verdict.STALLED and a.heartbeat.rhythm.renewed == a.judged.renewed_judged
+        ]
     if value and kind == "tag":
         return [a for a in candidates if value in a.reg.tags]
     if value and kind == "task":
@@ -88,7 +99,7 @@ def parent_of(fleet: Fleet, peer: Peer, word: str, owner: int) -> str:
     except AgentNotFound as error:
         if isinstance(error, Forbidden):
             raise
-        raise BadRequest(f"parent: {word!r} is no living agent; leave it out or name one") from None
+        raise BadRequest(f"parent: {word!r} is not a living agent; name one, or leave this out") from None
     if agent.reg.owner_uid != owner:
         raise Forbidden(f"parent: {agent.reg.name} belongs to uid {agent.reg.owner_uid}, this agent to uid {owner}")
     return agent.agent_id
@@ -112,9 +123,9 @@ def means_another(peer: Peer, word: str) -> bool:
 
 def not_yours(word: str, peer: Peer) -> NotYours:
     """The error for an agent of another user."""
-    return NotYours(f"{word!r} is an agent of another user; you are uid {peer.uid} and act on your own")
+    return NotYours(f"{word!r} is another user's agent; you are uid {peer.uid} and may act only on your own")
 
 
 def not_ours(pid: str) -> AgentNotFound:
     """The error for a pid in another pid namespace."""
-    return AgentNotFound(f"{pid} is a number of your own pid namespace; say its name or id")
+    return AgentNotFound(f"{pid} is a number of your own pid namespace; give its name or id")

@@ -11,7 +11,8 @@ import json
 from collections.abc import Collection, Sequence
 from itertools import accumulate, takewhile
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.errors import BadRequest, Conflict
 
 OTHERS = 1 << 18  # bytes of other users' places, as JSON, of which root's helper is told
@@ -82,7 +83,7 @@ def refuse_temp_dir(fleet: Fleet, path: str, owner_uid: int, parent: str | None,
     """
     if _holds_root(path, roots):
         raise BadRequest(
-            f"temp_dir: {path} is one of cleanup.roots, or holds one; take a directory of its own below it"
+            f"temp_dir: {path} is one of cleanup.roots, or contains one; use a separate directory below it"
         )
     above = _above(fleet, parent)
     for other in fleet:
@@ -90,15 +91,15 @@ def refuse_temp_dir(fleet: Fleet, path: str, owner_uid: int, parent: str | None,
         if not _reached(other, owner_uid):
             continue
         if theirs == path:
-            raise Conflict(f"temp_dir: {path} is that of another living agent; each needs one of its own")
+            raise Conflict(f"temp_dir: {path} already belongs to another living agent; each agent needs its own")
         who = f"living agent {other.reg.name} ({other.agent_id})"
         for place in (theirs, tree):
             if place is not None and within(place, path):
-                raise Conflict(f"temp_dir: {place} of the {who} lies in {path}; take a directory of its own")
+                raise Conflict(f"temp_dir: {place} of the {who} lies in {path}; use a separate directory")
         if theirs is not None and _holds_root(theirs, roots):
             theirs = None
         if theirs is not None and within(path, theirs) and other.agent_id not in above:
-            raise Conflict(f"temp_dir: {path} lies in the temp dir of the {who}; take a directory of its own")
+            raise Conflict(f"temp_dir: {path} lies in the temp dir of the {who}; use a separate directory")
 
 
 def _holds_root(path: str, roots: Sequence[str]) -> bool:

@@ -5,11 +5,13 @@ Asked beside the sweep until it is known; a place that is not there yet is asked
 """
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import ENDED, Status
 from watchdog.core.sites import KnownSite, known_json, site_of
@@ -55,13 +57,14 @@ class Sites:
 
     def _take(self, agent: Agent, place: str, answer: Any) -> None:
         """A helper's answer; one that came after the agent's end may be about what somebody put there since."""
-        if agent.pidfd is not None and identity.ended(agent.pidfd):
+        if agent.tree.pidfd is not None and identity.ended(agent.tree.pidfd):
             return
         if answer is None or self._fleet.get(agent.agent_id) is not agent or not _is_unknown(agent, place):
             return
         site = site_of(answer)
         worktree, temp_dir = agent.reg.worktree_site, agent.reg.temp_site
-        agent.lies_at(*((site, temp_dir) if place == "worktree" else (worktree, site)))
+        worktree, temp_dir = (site, temp_dir) if place == "worktree" else (worktree, site)
+        agent.amend(replace(agent.reg, worktree_site=worktree, temp_site=temp_dir))
         self._unwritten.add(agent.agent_id)
 
     async def record(self) -> None:
@@ -76,9 +79,9 @@ class Sites:
 
 def _is_unknown(agent: Agent, place: str) -> bool:
     """Whether the agent lives, as far as is known, has such a place, and nobody has seen what lies there."""
-    if agent.status not in (Status.STARTING, Status.RUNNING) or agent.ended or agent.elsewhere is not None:
+    if agent.status not in (Status.STARTING, Status.RUNNING) or agent.exit.ended or agent.owner.elsewhere is not None:
         return False
-    if agent.identity is not None and not agent.met_alive:
+    if agent.identity is not None and not agent.tree.met_alive:
         return False  # it had ended when we came
     site = agent.reg.worktree_site if place == "worktree" else agent.reg.temp_site
     return site is None and getattr(agent.reg, place) is not None
@@ -86,8 +89,8 @@ def _is_unknown(agent: Agent, place: str) -> bool:
 
 def sites_known(agent: Agent, ended_at: float | None) -> dict[str, Any]:
     """What hooks are told of an agent's places. Its own is also what it made itself up to an end that we watched."""
-    watched = agent.met_alive or agent.status in ENDED  # these were looked at before their row was closed
+    watched = agent.tree.met_alive or agent.status in ENDED  # these were looked at before their row was closed
     made = agent.reg.created_at
-    until = ended_at + SECOND if agent.met_alive and ended_at else 0.0 if made is None else made.timestamp()
+    until = ended_at + SECOND if agent.tree.met_alive and ended_at else 0.0 if made is None else made.timestamp()
     sites = {"worktree": agent.reg.worktree_site, "temp_dir": agent.reg.temp_site}
     return {place: known_json(KnownSite(site, until, watched)) for place, site in sites.items()}

@@ -4,19 +4,21 @@ Both only change what is in memory and make the next look come sooner; nothing i
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
 
 from watchdog.agents import oom, own_cgroup, ownership
+from watchdog.agents.agent import Agent
 from watchdog.agents.exit_watcher import ExitWatcher
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.registration_backup import RegistrationBackup
 from watchdog.clock import Clock
 from watchdog.core.beat import beat_in
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity
 from watchdog.errors import BadRequest, RegistryUnavailable
-from watchdog.host.service_manager import ServiceManager
 from watchdog.intake.notify_sockets import Message, NotifySockets
 from watchdog.processes import identity
 from watchdog.processes.channels import hold_datagram_sockets
@@ -33,36 +35,54 @@ RECONNECTS = 5.0  # seconds after our start until who speaks by requests (HTTP, 
 DROP_SECONDS = 1.0  # after its start an agent of root's has had the time to drop its uid (gosu, setpriv)
 
 
+class PaneFinder(Protocol):
+    """`probes.panes.Panes`, which stands in a layer above."""
+
+    def find(self, agent: Agent) -> None:
+        """The process of an agent has become known."""
+
+
+class WordForwarder(Protocol):
+    """`discovery.forwarder.Forwarder`, which stands in a layer above."""
+
+    def heard(self, agent: Agent, data: bytes, main: bool) -> None:
+        """An agent that another daemon holds has said something to us."""
+
+
 class AgentTracker:
-    """Owns the notify sockets and the pidfd watches."""
+    """Owns the pidfd watches, and hears the notify sockets. `sooner` is set for a look that is due now."""
 
     def __init__(
         self,
         fleet: Fleet,
-        directory: str,
+        sockets: NotifySockets,
         clock: Clock,
-        look_soon: Callable[[], None],
         log: EventLogger,
-        supervisor: ServiceManager | None = None,
         copies: RegistrationBackup | None = None,
+        panes: PaneFinder | None = None,
+        forwarder: WordForwarder | None = None,
     ) -> None:
-        self._fleet = fleet
-        self._directory = directory
+        self.fleet = fleet
         self._clock = clock
-        self._look_soon = look_soon
-        self._log = log
-        self.sockets = NotifySockets(directory, self._heard, supervisor)
+        self.log = log
+        self.sooner = asyncio.Event()
+        self.sockets = sockets
+        sockets.listen(self._heard)
         self.ends = ExitWatcher()
         self._copies = copies
-        self.known: Callable[[Agent], None] = lambda agent: None  # told of each agent whose process has become known
+        self._panes = panes
         self._learning: set[asyncio.Task[None]] = set()
-        self.passed: Callable[[Agent, bytes, bool], None] = lambda agent, data, main: None  # of another daemon's agent
+        self._forwarder = forwarder
         self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
+
+    def look_soon(self) -> None:
+        """Make the next look come now."""
+        self.sooner.set()
 
     def admit(self, agent: Agent) -> None:
         """Take an agent whose row is committed into the fleet, and watch for its end. Its time begins now."""
-        agent.reckoned = self._clock.mono()
-        self._fleet.add(agent)
+        agent.heartbeat.silence.reckon_to(self._clock.mono())
+        self.fleet.add(agent)
         self.identified(agent)
 
     async def connected(self, rows: Iterable[AgentRow]) -> frozenset[int]:
@@ -85,14 +105,18 @@ class AgentTracker:
         new socket; so does one that holds no such socket, as it makes one for each word.
         What it said over HTTP or by a file meanwhile is lost in any case: it is waited for once more.
         """
+        silence = agent.heartbeat.silence
         kept = self.sockets.has_kept(agent.agent_id)
         if agent.reg.source != "run" and not self.sockets.take_up(agent.agent_id):
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
-            agent.channel_lost = row.speaker_pid in connected or (kept and row.speaker_pid is not None)
-        agent.forgive()
+            if row.speaker_pid in connected or (kept and row.speaker_pid is not None):
+                silence.lose_channel()
+        silence.forgive()
         self.admit(agent)
-        if agent.beats and row.speaker_pid is None and agent.reg.beat_file is None:  # it spoke by requests to us
-            agent.reckoned += RECONNECTS
+        if (
+            agent.heartbeat.rhythm.beats and row.speaker_pid is None and agent.reg.beat_file is None
+        ):  # it spoke by requests to us
+            silence.reckon_to(silence.reckoned + RECONNECTS)
 
     def readopt(self, agent: Agent) -> None:
         """Take in an agent that lives and has no row: an older registry was put back. Its next beat writes one."""
@@ -114,40 +138,42 @@ class AgentTracker:
         self.sockets.give(agent.agent_id, agent.reg.owner_uid)
         if self._copies is not None:
             self._copies.keep(agent)
-        if agent.identity is not None and agent.pidfd is None:
+        if agent.identity is not None and agent.tree.pidfd is None:
             try:
-                agent.pidfd = identity.pin(agent.identity)
-                agent.met_alive = agent.pidfd is not None and not identity.ended(agent.pidfd)
+                pidfd = identity.pin(agent.identity)
+                agent.tree.hold(pidfd)
+                agent.tree.meet(alive=pidfd is not None and not identity.ended(pidfd))
             except OSError as error:
                 self._told(agent, "agent.unpinned", error=str(error))
             self.ends.watch(agent)
             oom.note(agent)
-            agent.cpu_used = None  # scans before its process was known have not seen it
-            agent.home_cgroup = cgroup_of(agent.identity) or agent.home_cgroup
+            agent.tree.begin_measuring()  # scans before its process was known have not seen it
+            agent.tree.lives_in(cgroup_of(agent.identity))
             if agent.reg.source == "run":
                 task = asyncio.create_task(self._learn_wrapper(agent, agent.identity))
                 self._learning.add(task)
                 task.add_done_callback(self._learning.discard)
             asyncio.get_running_loop().call_later(DROP_SECONDS, self.follow_owner, agent)
-            self.known(agent)
+            if self._panes is not None:
+                self._panes.find(agent)
             early = self._early.pop(agent.agent_id, None)
             if early is not None and early.pid == agent.identity.pid:
                 self._heard(agent.agent_id, early)
-        self._look_soon()
+        self.look_soon()
 
     async def _learn_wrapper(self, agent: Agent, main: Identity) -> None:
         """Which `run` has started it; its owner decides how long a look at that takes."""
         with suppress(OSError):
             wrapper = await awaited(None, wrapper_of, main, WRAPPER)
             if agent.identity == main:
-                agent.wrapper = wrapper
+                agent.tree.wrapped_by(wrapper)
 
     def follow_owner(self, agent: Agent) -> None:
         """Look whose its process is. One that root started may have dropped to a user: committed by `follow`."""
         ownership.look(agent)
-        if agent.dropping is not None:
-            self.sockets.give(agent.agent_id, agent.dropping)
-            self._look_soon()
+        if agent.owner.dropping is not None:
+            self.sockets.give(agent.agent_id, agent.owner.dropping)
+            self.look_soon()
 
     async def follow(self, agent: Agent, store: AsyncStore) -> None:
         """The same, and commit a drop before it counts: no restart may see a second one.
@@ -155,18 +181,20 @@ class AgentTracker:
         While the registry is away, or has no row of it, the agent stays untouchable.
         """
         self.follow_owner(agent)
-        uid = agent.dropping
+        uid = agent.owner.dropping
         if uid is None:
             return
         try:
             done = await store.write(store.store.drop_owner, agent.agent_id, uid, self._clock.now().wall)
         except RegistryUnavailable:
             return  # the sweep reports it
-        if done and agent.dropping == uid:
-            agent.drop(uid)
+        if done and agent.owner.dropping == uid:
+            agent.amend(replace(agent.reg, owner_uid=uid, dropped=True, pane=None))  # a pane that root found is not its
+            agent.owner.drops_to(None)
             self._told(agent, "agent.owner_changed", uid=uid)
             self.identified(agent)
-            self.known(agent)
+            if self._panes is not None:
+                self._panes.find(agent)
 
     def forget(self, agent: Agent) -> None:
         """Its row is closed: no more words, no more watch."""
@@ -174,7 +202,7 @@ class AgentTracker:
         self._early.pop(agent.agent_id, None)
         self.forget_copy(agent.agent_id)
         self.ends.unwatch(agent)
-        self._fleet.drop(agent.agent_id)
+        self.fleet.drop(agent.agent_id)
         own_cgroup.leave(agent)
 
     def close(self) -> None:
@@ -188,7 +216,7 @@ class AgentTracker:
 
     def _heard(self, agent_id: str, message: Message) -> None:
         """A datagram on an agent's socket: its word, if the kernel says that its owner (or root) sent it."""
-        agent = self._fleet.get(agent_id)
+        agent = self.fleet.get(agent_id)
         if agent is None:
             return
         if message.uid not in (agent.reg.owner_uid, 0) and not self._has_dropped_to(agent, message.uid):
@@ -205,24 +233,24 @@ class AgentTracker:
                 self._early[agent_id] = message
         else:
             now = self._clock.now()
-            if agent.beats == 0:
+            if agent.heartbeat.rhythm.beats == 0:
                 self._told(agent, "agent.first_beat")
             agent.beat(beat, now.mono, now.wall)
-            agent.speaker_pid = message.pid
-            if agent.elsewhere is not None:
-                self.passed(agent, message.data, main)
+            agent.heartbeat.sent_by(message.pid)
+            if agent.owner.elsewhere is not None and self._forwarder is not None:
+                self._forwarder.heard(agent, message.data, main)
 
     def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
         """Whether root started it and its process is that user's by now."""
         if agent.reg.owner_uid == ROOT:
             self.follow_owner(agent)
-        return agent.dropping == uid
+        return agent.owner.dropping == uid
 
     def _reject(self, agent: Agent, why: str) -> None:
-        if agent.first_refusal(f"rejected {why}", "rejected "):
+        if agent.told.first_refusal(f"rejected {why}", "rejected "):
             self._told(agent, "beat.rejected", why=why)
 
     def _told(self, agent: Agent, event: str, **facts: str | int) -> None:
         """A line that counts for its owner, who has as many agents as it likes, one after the other."""
         with logger.caused_by(agent.reg.owner_uid):
-            self._log.event(event, exc_info=None, agent_id=agent.agent_id, name=agent.reg.name, **facts)
+            self.log.event(event, exc_info=None, agent_id=agent.agent_id, name=agent.reg.name, **facts)

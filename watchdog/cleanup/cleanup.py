@@ -10,40 +10,17 @@ It must not touch an owner's file or start a process itself: `HelperPool` does, 
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from watchdog.config.settings import Settings
-from watchdog.core.hooks import CleanupSettings, HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import BUILT_IN, HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
 
 Results = list[tuple[HookSpec, HookResult]]
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
-# Built-in hook -> the field of the context that it is about, and what is said where there is none.
-PLACES = {
-    "pane": ("pane", "it sat in no pane that is known"),
-    "git_locks": ("worktree", "no worktree was registered"),
-    "worktree": ("worktree", "no worktree was registered"),
-    "temp_dir": ("temp_dir", "no temp dir was registered"),
-    "registry_entry": ("registry_entry", "no other program's registry told of it"),
-}
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # what a hook that needs another takes for its success
 LONGEST_PAUSE = timedelta(seconds=60)
-
-
-def settings_for(settings: Settings) -> CleanupSettings:
-    """What the built-in hooks are told of the configuration."""
-    return CleanupSettings(
-        roots=tuple(settings.cleanup.roots),
-        trash_retention_hours=settings.cleanup.trash_retention_hours,
-        dirty_worktree=settings.cleanup.dirty_worktree,
-        merged_branch=settings.cleanup.merged_branch,
-        rebuildable=settings.cleanup.rebuildable,
-        tasks=tuple((one.user or str(os.geteuid()), one.path) for one in settings.sources if one.kind == "fleet_tasks"),
-        protected=(settings.state_dir, settings.runtime_dir),
-    )
 
 
 class Run(Protocol):
@@ -87,7 +64,7 @@ class Log(Protocol):
 async def run_hooks(
     hooks: Sequence[HookSpec],
     context_for: Callable[[HookSpec], HookContext],
-    owners: Runner,
+    helpers: Runner,
     journal: Journal,
     log: Log,
     *,
@@ -97,9 +74,9 @@ async def run_hooks(
 ) -> Results:
     """Run what applies; what was passed over is in the answer as `nothing`. `pause` is the first back-off, doubled.
 
-    `context_for` gives every try of one hook the same `run_id`. `progress` is told before each hook what came so far,
-    and the names of this one and of those after it that have something to do.
-    Raises RegistryUnavailable: call again, what was done is not repeated.
+    `context_for` gives every try of one hook the same `run_id`. `progress` is called before each hook with what came
+    so far, and the names of this one and of those after it that have something to do. Raises RegistryUnavailable: call
+    again, what was done is not repeated.
     """
     results: Results = []
     well: dict[str, str | None] = {}  # of the hooks before: why one did not end well, or None
@@ -107,9 +84,8 @@ async def run_hooks(
         context = context_for(spec)
         progress(results, tuple(one.name for one in hooks[number:] if _applies(one, context)))
         if context.outcome not in spec.on:
-            well[spec.name] = f"not for agents that ended as {context.outcome}"
+            well[spec.name] = f"not run for agents that ended as {context.outcome}"
             continue
-        place, missing = PLACES.get(spec.run or "", (None, ""))
         unmet = [f"{name}: {well[name]}" for name in spec.needs if well.get(name) is not None]
         if unmet and not observe:
             result = HookResult(
@@ -120,13 +96,13 @@ async def run_hooks(
             results.append((spec, result))
             well[spec.name] = "not run"
             continue
-        if place is not None and getattr(context, place) is None:
+        if (missing := _missing(spec, context)) is not None:
             results.append((spec, HookResult(HookOutcome.NOTHING, missing)))
         elif observe:
             log.info("cleanup.hook_finished", hook=spec.name, outcome="observed", message="observe mode: not run")
             results.append((spec, HookResult(HookOutcome.NOTHING, "observe mode: not run")))
         else:
-            results.append((spec, await _run(spec, context_for, owners, journal, log, pause)))
+            results.append((spec, await _run(spec, context_for, helpers, journal, log, pause)))
         last = results[-1][1]
         well[spec.name] = None if last.outcome in WELL else f"{last.outcome}: {last.message}"
     return results
@@ -134,26 +110,33 @@ async def run_hooks(
 
 def _applies(spec: HookSpec, context: HookContext) -> bool:
     """Whether it has something to do for that agent."""
-    place, _ = PLACES.get(spec.run or "", (None, ""))
-    return context.outcome in spec.on and (place is None or getattr(context, place) is not None)
+    return context.outcome in spec.on and _missing(spec, context) is None
+
+
+def _missing(spec: HookSpec, context: HookContext) -> str | None:
+    """What is said where the thing that a built-in hook is about was never registered."""
+    built_in = BUILT_IN.get(spec.run or "")
+    if built_in is None or built_in.place is None or getattr(context, built_in.place) is not None:
+        return None
+    return built_in.missing
 
 
 async def _run(
     spec: HookSpec,
     context_for: Callable[[HookSpec], HookContext],
-    owners: Runner,
+    helpers: Runner,
     journal: Journal,
     log: Log,
     pause: timedelta,
 ) -> HookResult:
     """One hook until it ends well or its tries are used up; at least one try, also after a daemon that died in it."""
     while True:
-        context = context_for(spec)  # anew for each try: others may have come to work there meanwhile
+        context = context_for(spec)  # again for each try: others may have come to work there meanwhile
         run = await journal.open_run(context)
         if run.status in FINAL:
             return HookResult(HookOutcome(run.status), run.message, dict(run.details))
         try:
-            result = await owners.run_hook(spec, context)
+            result = await helpers.run_hook(spec, context)
         except RegistryUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 one hook's fault must not keep the next from running
@@ -165,7 +148,7 @@ async def _run(
             "message": result.message,
         }
         final, spent = result.outcome in FINAL, run.attempts > spec.retries
-        gives_up = run.attempts == spec.retries + 1  # told once: the reaper tries it again from time to time
+        gives_up = run.attempts == spec.retries + 1  # reported once: the reaper tries it again from time to time
         event = "cleanup.hook_finished" if final else "cleanup.hook_failed" if gives_up else "cleanup.hook_retried"
         await journal.finish_run(context, result, event, facts)
         log.info(event, **facts)

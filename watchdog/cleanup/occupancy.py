@@ -2,7 +2,7 @@
 
 The owner's helper says what the place is called, and root's reader looks at all processes (`processes.occupants`): one
 look for all that ask meanwhile. Its words are the owner's, so they can only keep the owner's own place or harm it. What
-cannot be looked at counts as used. A user's daemon sees no more than that user's helper, and asks nobody.
+cannot be looked at counts as used. A user's daemon sees no more than that user's helper, and asks none.
 """
 
 import asyncio
@@ -16,28 +16,28 @@ from watchdog.processes.occupants import OccupiedPlace, users_of
 from watchdog.processes.reader import awaited
 
 ANSWER = 10.0  # seconds for the helper's word
-AGAIN = 0.3  # seconds until a second look at who was found: most are ending
+AGAIN = 0.3  # seconds until a second look at the processes found: most are exiting
 
 
 class Occupancy:
     """Asks; one scan at a time."""
 
-    def __init__(self, owners: HelperPool) -> None:
-        self._owners = owners
+    def __init__(self, helpers: HelperPool) -> None:
+        self._helpers = helpers
         self._asked: dict[OccupiedPlace, asyncio.Future[str | None]] = {}
         self._scan: asyncio.Task[None] | None = None
 
     async def user_of(self, owner: int, path: str | None, *, by_name: bool = False) -> str | None:
-        """Who of another uid uses the owner's directory `path`, in words; `by_name`: also by its environment.
+        """Processes of other uids that use the owner's directory `path`, in words; `by_name`: also by environment.
 
         None also where there is nothing at that path, and where we are no root.
         """
         if path is None or os.geteuid() != 0:
             return None
         try:
-            place = _place(owner, await self._owners.call(owner, "place", {"path": path}, ANSWER), by_name)
+            place = _place(owner, await self._helpers.call(owner, "place", {"path": path}, ANSWER), by_name)
         except (OwnerCallFailed, KeyError, TypeError, ValueError) as error:
-            return f"who uses it cannot be seen: {error}"
+            return f"whether it is in use cannot be determined: {error}"
         if place is None:
             return None
         user = await self._look(place)
@@ -60,7 +60,9 @@ class Occupancy:
             try:
                 found = await awaited(None, users_of, tuple(asked), frozenset({os.getpid()}))
             except (LookFailed, OSError) as error:
-                found = dict.fromkeys((place.path for place in asked), f"who uses it cannot be seen: {error}")
+                found = dict.fromkeys(
+                    (place.path for place in asked), f"whether it is in use cannot be determined: {error}"
+                )
             for place, future in asked.items():
                 if not future.done():
                     future.set_result(found.get(place.path))
@@ -71,7 +73,7 @@ def _place(owner: int, answer: Any, by_name: bool) -> OccupiedPlace | None:
         return None
     path, born = answer["path"], answer["born"]
     if not isinstance(path, str) or not path.startswith("/") or not (born is None or type(born) is int):
-        raise ValueError("the helper's answer is no place")
+        raise ValueError("the helper's answer is not a place")
     where = str(answer["device"]), str(answer["inside"])
     opened, writable, enter = (answer[right] is not False for right in ("open", "writable", "enter"))
     return OccupiedPlace(path, owner, *where, born, opened, by_name, writable, enter)

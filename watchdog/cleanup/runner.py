@@ -5,7 +5,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.ownership import UNTOUCHABLE, owner_of
 from watchdog.agents.shared_paths import in_use
@@ -13,8 +14,9 @@ from watchdog.agents.sites import sites_known
 from watchdog.cleanup import cleanup
 from watchdog.cleanup.occupancy import Occupancy
 from watchdog.clock import Clock
+from watchdog.config.settings import Settings
 from watchdog.core.agent import Status
-from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import BUILT_IN, HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.core.kill import Reason
 from watchdog.core.process import Listed
 from watchdog.errors import OwnerCallFailed
@@ -27,28 +29,26 @@ class CleanupRunner:
 
     def __init__(
         self,
-        hooks: Sequence[HookSpec],
-        owners: HelperPool,
+        settings: Settings,
+        helpers: HelperPool,
         store: AsyncStore,
         clock: Clock,
-        chronicle: EventRecorder,
-        *,
+        recorder: EventRecorder,
         fleet: Fleet,
-        observe: bool,
     ) -> None:
-        self._owners = owners
-        self._occupancy = Occupancy(owners)
+        self._helpers = helpers
+        self._occupancy = Occupancy(helpers)
         self._store = store
         self._clock = clock
-        self._chronicle = chronicle
+        self._recorder = recorder
         self._fleet = fleet
         self._dead: set[str] = set()  # whose tree is proved dead, though their rows are open still
-        self.adopt(hooks, observe=observe)
+        self.apply(settings)
 
-    def adopt(self, hooks: Sequence[HookSpec], *, observe: bool) -> None:
+    def apply(self, settings: Settings) -> None:
         """New settings, for whoever is cleaned up from now on."""
-        self._hooks = hooks
-        self._observe = observe
+        self._hooks = settings.hooks
+        self._observe = settings.observe
 
     def knows(self, name: str) -> bool:
         """Whether the configuration still has a hook of that name."""
@@ -82,11 +82,11 @@ class CleanupRunner:
         progress: Callable[[list[dict[str, object]], tuple[str, ...]], None] = lambda cleaned, left: None,
         **words: Any,
     ) -> list[dict[str, object]]:
-        """What each hook did, in order; all of the configuration's unless told. `words`: more of the context.
+        """What each hook did, in order; all of the configuration's by default. `words`: more of the context.
 
         `first` is done before any of them runs; where none is to be run it is not. `progress` hears, before each of
         them, what those before it did, and which are left.
-        `seen`: by name of hook, what a former run saw that kept a thing in use; it is tried anew.
+        `seen`: by name of hook, what a former run saw that kept a thing in use; it is tried again.
         """
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
 
@@ -103,8 +103,8 @@ class CleanupRunner:
                 worktree=agent.reg.worktree,
                 temp_dir=agent.reg.temp_dir,
                 pane=agent.reg.its_pane,
-                exit_code=agent.exit_code,
-                exit_signal=agent.exit_signal,
+                exit_code=agent.exit.code,
+                exit_signal=agent.exit.signal,
                 in_use=in_use(self._fleet, agent, self._dead),
                 sites=sites_known(agent, words.get("ended_at")),
                 registry_entry=tuple(_place(entry) for entry in agent.reg.entries) or None,
@@ -113,9 +113,9 @@ class CleanupRunner:
             )
 
         journal = _Journal(self._store, self._clock, request_id, agent, first)
-        told = _Told(self._chronicle, agent, self._observe)
+        told = _Told(self._recorder, agent, self._observe)
         hooks = self._hooks if hooks is None else hooks
-        runner = _AsOwner(self._owners, agent, self._occupancy)
+        runner = _AsOwner(self._helpers, agent, self._occupancy)
 
         def on(results: cleanup.Results, left: tuple[str, ...]) -> None:
             progress([_told(spec, result) for spec, result in results], left)
@@ -140,23 +140,23 @@ def _place(entry: Listed) -> dict[str, Any]:
 class _AsOwner:
     """Runs hooks as the agent's owner; none for root where it is not known to have been root's to its end."""
 
-    def __init__(self, owners: HelperPool, agent: Agent, occupancy: Occupancy) -> None:
-        self._owners = owners
+    def __init__(self, helpers: HelperPool, agent: Agent, occupancy: Occupancy) -> None:
+        self._helpers = helpers
         self._occupancy = occupancy
         self._agent = agent
 
     async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
-        place = {"worktree": context.worktree, "temp_dir": context.temp_dir}.get(spec.run or "")
+        built_in = BUILT_IN.get(spec.run or "")
         try:
-            if place is not None:
+            if built_in is not None and built_in.removes and (place := built_in.directory(context)) is not None:
                 owner = owner_of(self._agent)
-                user = await self._occupancy.user_of(owner, place, by_name=spec.run == "temp_dir")
+                user = await self._occupancy.user_of(owner, place, by_name=built_in.by_name)
                 context = replace(context, used_by=user)
             owner_of(self._agent)
         except OwnerCallFailed as error:
             outcome = HookOutcome.KEPT if error.reason == UNTOUCHABLE else HookOutcome.FAILED
             return HookResult(outcome, f"not touched: {error}", {"reason": error.reason})
-        return await self._owners.run_hook(spec, context)
+        return await self._helpers.run_hook(spec, context)
 
 
 class _Journal:
@@ -209,15 +209,15 @@ class _Journal:
 class _Told:
     """What a hook's run says. The journal has written its history already, but for what is only observed."""
 
-    def __init__(self, chronicle: EventRecorder, agent: Agent, observe: bool) -> None:
-        self._chronicle = chronicle
+    def __init__(self, recorder: EventRecorder, agent: Agent, observe: bool) -> None:
+        self._recorder = recorder
         self._agent = agent
         self._observe = observe
 
     def info(self, event: str, **facts: object) -> None:
         why = f"{facts['hook']}: {facts['outcome']}: {facts['message']}"
         if self._observe or event == "cleanup.hook_skipped":  # of which no run was written down
-            self._chronicle.tell(event, self._agent, why, evidence=facts)
+            self._recorder.tell(event, self._agent, why, evidence=facts)
         else:
-            self._chronicle.log(event, self._agent, why, facts)
-            self._chronicle.new_events.ring()
+            self._recorder.log(event, self._agent, why, facts)
+            self._recorder.new_events.ring()

@@ -2,7 +2,7 @@
 
 It is called by hooks and wrappers that must not fail because of us: it always exits 0, waits at most half a second, and
 says something only to a person (stderr is a terminal, or AGENT_WATCHDOG_DEBUG is set). A call that is not
-understood is still a sign of life, and is passed on as a plain beat: a typing mistake must not end an agent.
+understood is still a sign of life, and is passed on as a plain beat: a typing mistake must not kill an agent.
 """
 
 import os
@@ -15,13 +15,13 @@ from watchdog.errors import BadRequest, WatchdogError
 
 HELP = """\
 usage: agent-watchdog beat [options]
-say that an agent makes progress; without options: "I work"
+report that an agent makes progress; without options: "I am working"
 
-  --agent A           for another agent than the one in whose environment we are
+  --agent A           for another agent than the one in whose environment this runs
   --state S           working, idle, waiting (for a human), blocked or done
   --progress N        a number that grows with the work
-  --silent-for D      expect no beat for that long (90s, 15m, 2h; 0s ends it)
-  --tool NAME         a tool runs ("" says that it has ended)
+  --silent-for D      expect no beat for that long (90s, 15m, 2h), even if beats come in between; 0s ends this
+  --tool NAME         a tool is running ("": it has finished)
   --tool-limit D      and may take that long
   --note TEXT         shown by `list` and `why`
   --from VENDOR       for a vendor hook: the event is read on stdin (claude, codex, gemini, opencode)
@@ -75,7 +75,7 @@ def _beat(arguments: list[str], socket_path: str | None) -> None:
         fields = {"WATCHDOG": "1"}
     own = os.environ.get("AGENT_WATCHDOG_ID", "")
     notify = os.environ.get("NOTIFY_SOCKET", "")
-    # Another service's socket that we merely inherited is not told of our agent's life.
+    # Another service's socket that we merely inherited gets no report of our agent.
     if agent is None and notify and (not own or is_socket_of(notify, own)) and told(notify, fields):
         return
     _post(agent or own, fields, socket_path)
@@ -89,13 +89,13 @@ def fields_of(values: dict[str, list[str]]) -> dict[str, str]:
     state = one(values, "--state")
     if state is not None:
         if state not in STATES:
-            raise BadRequest(f"--state {state}: is none of {', '.join(STATES)}")
+            raise BadRequest(f"--state {state}: must be one of {', '.join(STATES)}")
         fields["X_AGENT_STATE"] = state
     progress = one(values, "--progress")
     if progress is not None:
         fields["X_AGENT_PROGRESS"] = progress
         if "progress" not in (words_of(fields, from_main=False) or {}):
-            raise BadRequest(f"--progress {progress}: is no number")
+            raise BadRequest(f"--progress {progress}: is not a number")
     for flag, key in (("--silent-for", "X_AGENT_SILENT_FOR"), ("--tool-limit", "X_AGENT_TOOL_LIMIT")):
         text = one(values, flag)
         if text is not None:
@@ -108,7 +108,7 @@ def fields_of(values: dict[str, list[str]]) -> dict[str, str]:
 
 
 def told(path: str, fields: dict[str, str], wait: float = _WAIT_SECONDS) -> bool:
-    """One datagram to the agent's notify socket. False: nobody is there, ask the daemon itself."""
+    """One datagram to the agent's notify socket. False: no process listens, ask the daemon itself."""
     from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM, socket  # `socket` alone would cost 1 ms more
 
     if path[0] not in "/@":
@@ -145,7 +145,7 @@ def _post(agent: str, fields: dict[str, str], socket_path: str | None) -> None:
 
 
 def complain(error: Exception) -> None:
-    """One line for a person; a hook's runner is told nothing."""
+    """One line for a person; a hook's runner sees nothing."""
     try:
         if os.environ.get("AGENT_WATCHDOG_DEBUG") or os.isatty(2):
             os.write(2, f"agent-watchdog beat: {error}\n".encode("utf-8", "replace"))

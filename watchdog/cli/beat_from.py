@@ -46,9 +46,9 @@ _DEPTH = 64  # ancestors
 
 
 def beat(vendor: str, socket_path: str | None) -> None:
-    """Say what one event means. Raises BadRequest for a vendor that nobody knows; of all else it only complains."""
+    """Say what one event means. Raises BadRequest for an unknown vendor; of all else it only complains."""
     if vendor not in VENDORS:
-        raise BadRequest(f"--from {vendor}: is none of {', '.join(VENDORS)}")
+        raise BadRequest(f"--from {vendor}: must be one of {', '.join(VENDORS)}")
     try:
         event = _event()
         chain = ancestors()
@@ -71,7 +71,7 @@ _ELSEWHERE = 421  # another daemon watches it, to which this one passes our word
 
 
 class _Speech:
-    """One event on its way: who it is of, and what is said for him."""
+    """One event on its way: the agent that it is of, and the beat that is sent for it."""
 
     def __init__(self, vendor: str, event: Event, chain: list[Process], socket_path: str) -> None:
         self._vendor = vendor
@@ -128,7 +128,7 @@ class _Speech:
         """
         unknown = f"no ancestor of this process is {self._vendor}"
         if not self._own:
-            raise BadRequest(f"{unknown}; nothing is said")
+            raise BadRequest(f"{unknown}; nothing is reported")
         status, answer = self._ask("GET", f"/v1/agents/{self._own}", None, _REGISTER_SECONDS)
         agent = answer.get("agent")
         main = agent.get("pid") if status == 200 and isinstance(agent, dict) else None
@@ -137,12 +137,12 @@ class _Speech:
         if above is not None and all(is_launcher(argv) for _, _, argv, _ in below):
             return self._stop(*self._beat(self._own, main=is_called(self._vendor, self._chain[above][2])))
         if main is not None:
-            why = f"a hook of {self._vendor} ran in it, and {unknown}: what it said does not count"
+            why = f"a hook of {self._vendor} ran in it, but {unknown}: its report is ignored"
             self._ask("POST", f"/v1/agents/{self._own}/beat", {"unheard": why}, self._patience)
-        raise BadRequest(f"{unknown}; nothing is said")
+        raise BadRequest(f"{unknown}; nothing is reported")
 
     def _below_a_service(self) -> None:
-        """What stands above a shared service says nothing of who runs below it; nor does the service's own marker."""
+        """What is above a shared service says nothing of what runs below it; nor does the service's own marker."""
         for number, (_, _, argv, program) in enumerate(self._chain):
             if number > self._place and service_of(argv, program) is not None:
                 between = self._chain[self._place + 1 : number]
@@ -225,7 +225,7 @@ class _Speech:
                 **words,
                 **session_of(self._vendor, self._event),
                 "type": self._vendor,
-            }  # for a `run` of a script that nobody gave a type
+            }  # for a `run` of a script that was given no type
             return self._ask("POST", f"/v1/agents/{target}/beat", body, self._patience)
         except DaemonUnreachable:
             notify, fields = os.environ.get("NOTIFY_SOCKET", ""), _fields(words)
@@ -267,7 +267,7 @@ def _fields(words: Words) -> dict[str, str]:
 
 
 def ancestors() -> list[Process]:
-    """Who started us, nearest first; what cannot be seen, and pid 1, ends the list (proc(5))."""
+    """Our ancestors, nearest first; one that cannot be seen, and pid 1, ends the list (proc(5))."""
     found: list[Process] = []
     pid = os.getppid()
     while pid > 1 and len(found) < _DEPTH:
@@ -327,7 +327,7 @@ def _event() -> Event:
     try:
         event = json.loads(bytes(received).decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"--from: what came on stdin is no event: {error}") from None
+        raise BadRequest(f"--from: the input on stdin is not an event: {error}") from None
     if not isinstance(event, dict) or not event_name(event):
-        raise BadRequest('--from: what came on stdin has no "hook_event_name"')
+        raise BadRequest('--from: the input on stdin has no "hook_event_name"')
     return event

@@ -75,7 +75,7 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "it goes on watching, but heartbeats may not reach it; it does not hold such a silence against an agent",
             f"{shut}; the daemon is then reached again by itself, there is nothing to start"
             if shut
-            else f"try again; if that lasts, read its log, then {_systemctl(seen, 'restart')} (agents go on living)",
+            else f"try again; if that lasts, read its log, then {_systemctl(seen, 'restart')} (agents keep running)",
         )
     elif seen.status is None and "not permitted to connect" in str(seen.silence):
         shut = _first_shut(seen)
@@ -200,7 +200,7 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"changed, but not in force: {', '.join(map(str, waiting))}",
             "these keys take effect at the next start",
-            f"{_systemctl(seen, 'restart')} (agents go on living)",
+            f"{_systemctl(seen, 'restart')} (agents keep running)",
         )
 
 
@@ -278,7 +278,7 @@ def _config(seen: Seen) -> Iterator[Finding]:
         if any(f" {path}: cannot be used: " in problem for path, found in seen.places.items() if _closed(found)):
             continue  # `_shut` has it: the file is right
         meaning = (
-            "anybody who may write there decides what the daemon runs, with its rights; it starts all the same"
+            "every user who can write there decides what the daemon runs, with its rights; it starts all the same"
             if "others could change what runs" in problem
             else "the daemon does not start with this file"
             if seen.status is None and seen.living is None
@@ -313,7 +313,7 @@ def _registry(seen: Seen) -> Iterator[Finding]:
 def _registry_remedy(seen: Seen, problem: str) -> str:
     if "the file is damaged" in problem:
         return (
-            f"{_systemctl(seen, 'restart')} (agents go on living): the damaged file is put aside, and registered"
+            f"{_systemctl(seen, 'restart')} (agents keep running): the damaged file is put aside, and registered"
             " agents are watched again; then hold again what was held, and agent-watchdog unhold"
         )
     itself = "; the daemon goes on by itself"
@@ -345,7 +345,7 @@ def _server_remedy(problem: str, host: str, port: str | None) -> str:
     if "read-only transaction" in problem:
         return "the server only reads (a standby?): name the one that writes in registry.url, or promote this one"
     return (
-        f"is the server running? pg_isready{options} tells; start it on its host (systemctl start postgresql),"
+        f"is the server running? pg_isready{options} shows; start it on its host (systemctl start postgresql),"
         " or correct host and port of registry.url"
     )
 
@@ -362,8 +362,8 @@ def _disk(seen: Seen) -> Iterator[Finding]:
                 f"the disk of {directory} is full; {size(one.get('bytes'))} of the daemon's reserve there are left",
                 "the log lives on the reserve; the registry is elsewhere, and all else goes on"
                 if not registry
-                else "kills and the log live on the reserve; new registrations and holds of users who are no admins are"
-                " refused"
+                else "kills and the log live on the reserve; new registrations and holds of users who are not admins"
+                " are refused"
                 if _owner(seen) == 0
                 else "kills, registrations, holds and the log live on the reserve; when it is used up, they fail",
                 f"make room (df -h {shlex.quote(directory)}); the reserve is made again by itself",
@@ -482,8 +482,8 @@ def _interpreter(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"other users cannot execute {seen.interpreter} ({seen.interpreter_closed} is closed to them)",
-            "helpers of agents' owners cannot start: no hook, no heartbeat file for anybody but root",
-            "install where everybody may read: make install builds on /usr/bin/python3 in /opt",
+            "helpers of agents' owners cannot start: no hook, no heartbeat file for any user but root",
+            "install where every user may read: make install builds on /usr/bin/python3 in /opt",
         )
 
 
@@ -499,7 +499,7 @@ def _proc(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warn",
             "/proc/pressure is not there",
-            "a busy host cannot be told from a stalled agent by pressure; load is used",
+            "pressure cannot distinguish a busy host from a stalled agent; load is used",
             "boot with psi=1 (CONFIG_PSI)",
         )
 
@@ -546,13 +546,15 @@ def _shared(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"{name} of uid {one.get('uid')} (process {one.get('pid')}) {works}",
-            "all sessions of that user share it, so it is not ended with an agent, whatever becomes of it; "
+            "all sessions of that user share it, so it is not killed with an agent, whatever becomes of it; "
             + (
-                "of clients in one directory it cannot always be told whose a session is" if own else "each is an agent"
+                "with several clients in one directory, the owner of a session is not always known"
+                if own
+                else "each is an agent"
             ),
             "codex --no-daemon gives an agent a process of its own; where it hangs: codex app-server daemon restart"
             if own
-            else "where it hangs: claude stop ID for its sessions (claude agents), then end it",
+            else "where it hangs: claude stop ID for its sessions (claude agents), then kill it",
         )
 
 
@@ -582,7 +584,7 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
     if not missing and seen.kernel < (6, 15):
         yield Finding(
             "warn",
-            f"Linux {seen.kernel[0]}.{seen.kernel[1]} does not tell the exit status of others' processes (6.15)",
+            f"Linux {seen.kernel[0]}.{seen.kernel[1]} does not report the exit status of other processes (6.15)",
             "an agent that was only registered ends as `completed` without a status",
             "start agents by `agent-watchdog run`, which knows it",
         )
@@ -619,7 +621,7 @@ def _closed(found: os.stat_result) -> bool:
 
 
 def _right_mode(seen: Seen, path: str, found: os.stat_result) -> str:
-    """`chmod` with the mode that this place has when the daemon makes it, which opens it to nobody else."""
+    """`chmod` with the mode that this place has when the daemon makes it, which opens it to no other user."""
     roots = found.st_uid == 0 and path not in seen.private
     mode = "600" if stat.S_ISREG(found.st_mode) else "700" if not roots else "755"
     if roots and os.path.basename(path) == "notify":
@@ -700,8 +702,8 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"the registry's write-ahead log has {seen.wal_bytes >> 20} MiB",
-            f"{by} has read in the registry for long: what is written meanwhile cannot be put into its place, so that"
-            " the file grows until the disk is full; it is cut to 8 MiB when nobody does any more",
+            f"{by} has been reading the registry for a long time: meanwhile the log cannot be written back"
+            " into the database and grows until the disk is full; it is cut to 8 MiB when the read has finished",
             "end that process, or its transaction (lsof registry.db names all that have it open)",
         )
     if seen.trash_bytes is not None and seen.trash_bytes > 10 * GIBIBYTE:

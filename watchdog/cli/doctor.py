@@ -27,8 +27,8 @@ from watchdog.client import client, sockets
 from watchdog.errors import WatchdogError
 
 _HELP = """\
-What is wrong with the watchdog on this machine, what it means, and what to do. Looks at the daemon, its configuration
-and unit, the sockets, who may change its directories, what the kernel offers, limits, and how much trash lies about.
+What is wrong with the watchdog on this machine, what it means, and what to do. Checks the daemon, its configuration and
+unit, the sockets, who can change its directories, the features of the kernel, limits, and the size of the trash.
 Changes nothing.
 
 Exit status: 0 no fault (warnings or nothing), 1 a fault.
@@ -158,7 +158,7 @@ def _status(path: str) -> Json | str:
 def _check_config(seen: Seen, named: str | None, running: str | None) -> None:
     """What the daemon itself says of the file. Another uid's file we may not even read."""
     if seen.status is not None and named is None and seen.status.get("uid") not in (None, seen.uid):
-        return  # told as what became of its last reload
+        return  # reported as the result of its last reload
     daemon = os.path.join(os.path.dirname(sys.executable), "agent-watchdogd")
     file = named or running
     argv = [daemon, "--check", *(["--config", file] if file else [])]
@@ -216,9 +216,9 @@ def _look_at_kernel(seen: Seen) -> None:
         seen.kernel = int(found[1]), int(found[2])
     seen.features = {
         "pidfd_open": _works(lambda: os.close(os.pidfd_open(os.getpid()))),
-        "pidfd_send_signal": _called(424, -1, 0, 0, 0),  # no descriptor, so nobody
+        "pidfd_send_signal": _called(424, -1, 0, 0, 0),  # no descriptor, so no process
         "mount_id": _works(_mount_id),
-        "openat2": _called(437, -1, 0, 0, 0),  # temp dirs are removed without it, too; told by --json
+        "openat2": _called(437, -1, 0, 0, 0),  # temp dirs are removed without it, too; reported by --json
         "landlock": _landlock_abi() >= 2,
         "seccomp": os.path.exists("/proc/sys/kernel/seccomp") and platform.machine() in ("x86_64", "aarch64"),
     }
@@ -287,7 +287,7 @@ def _look_at_place(seen: Seen, path: str) -> None:
 
 
 def _look_at_lock(seen: Seen, path: str) -> None:
-    """Who holds a daemon's lock: it lives, whatever became of its socket. A line of /proc/locks: `_look_at_wal`."""
+    """The pid that holds a daemon's lock: it lives, even without a socket. A line of /proc/locks: `_look_at_wal`."""
     with suppress(OSError):
         inode = str(os.lstat(path).st_ino)
         with open("/proc/locks") as locks:
@@ -298,7 +298,7 @@ def _look_at_lock(seen: Seen, path: str) -> None:
 
 
 def _look_at_wal(seen: Seen, registry: str) -> None:
-    """How large it is, and who reads it: each reader has a lock on a byte of the `-shm` (sqlite.org/walformat.html).
+    """Its size and its readers: each has a lock on a byte of the `-shm` (sqlite.org/walformat.html).
 
     F_GETLK tells of one holder alone, which may be the daemon. A line of /proc/locks (proc(5)): number, kind, class,
     access, pid, device and inode, first and last byte.
@@ -319,7 +319,7 @@ def _look_at_trash(seen: Seen) -> None:
 
 
 def _state_of(config: str | None) -> str:
-    """What the file says, where no daemon does; what is wrong with the file is told by --check."""
+    """What the file says, where no daemon does; what is wrong with the file is reported by --check."""
     import tomllib  # lazily: as above
 
     path = config or os.environ.get("AGENT_WATCHDOG_CONFIG") or _default_config()

@@ -13,14 +13,14 @@ from watchdog.client import client
 from watchdog.errors import DaemonBusy, DaemonUnreachable
 
 _EVENTS = """\
-What happened, one event a line, oldest first. --after ID goes on where you stopped: with --json each line has its id.
---since 2h leaves out what is older. --follow waits for what comes next, and goes on by itself when the daemon is
-restarted; it ends with its reader.
+What happened, one event a line, oldest first. --after ID continues where you stopped: with --json each line has its id.
+--since 2h omits older events. --follow waits for new events, and reconnects when the daemon is restarted; it exits with
+its reader.
 """
 _WHY = """\
-One agent's whole story: what happened, in the order of time; what happens next, and what to do; then the evidence: who
-registered it, what it said and when, what was seen of it, who asked for its end and why, what was done to each of its
-processes, what cleanup removed or kept. Works for agents that have ended, too. Of a long history `why` shows the
+One agent's whole story: what happened, in order of time; what happens next, and what to do; then the evidence: who
+registered it, what it reported and when, what was observed, who requested its kill and why, what was done to each of
+its processes, what cleanup removed or kept. Works for agents that have ended, too. Of a long history `why` shows the
 beginning and the end; `events --agent NAME` has all of it.
 """
 _RETRY_SECONDS = 1.0
@@ -32,9 +32,9 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument("agent", metavar="AGENT", help="name, id or pid; NAME@HOST for another host's")
     parser.set_defaults(call=why)
     parser = add_verb(verbs, "events", "what happened, one event a line", _EVENTS)
-    parser.add_argument("--agent", metavar="A", help="only this agent's")
+    parser.add_argument("--agent", metavar="A", help="only events of this agent")
     parser.add_argument("--after", type=int, default=0, metavar="ID", help="only events with a higher id")
-    parser.add_argument("--since", type=duration, metavar="D", help="only of that time until now, like 2h")
+    parser.add_argument("--since", type=duration, metavar="D", help="only events of the last D, like 2h")
     parser.add_argument("-f", "--follow", action="store_true", help="wait for more, until Ctrl-C")
     parser.set_defaults(call=events)
 

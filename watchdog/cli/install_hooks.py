@@ -15,14 +15,15 @@ from watchdog.errors import BadRequest, ConfigError, DaemonBusy
 
 _HELP = """\
 Have Claude Code, Codex, Gemini CLI or opencode call `agent-watchdog beat --from VENDOR` at the events of a session:
-it then beats, declares its tools, tells when it waits for you or rests, and obeys `stop`, without being changed.
+it then sends beats, declares its tools, reports when it waits for you or is idle, and obeys `stop`. The program itself
+is not changed.
 
     agent-watchdog install-hooks claude --dry-run     # what would change
     agent-watchdog install-hooks claude
     agent-watchdog install-hooks claude --uninstall
 
-Yours alone: the file below your home (or where CLAUDE_CONFIG_DIR, CODEX_HOME, GEMINI_CLI_HOME, XDG_CONFIG_HOME say).
-Hooks that are there stay. A file that is not understood is not touched. Twice is once.
+Only for you: the file is below your home (or where CLAUDE_CONFIG_DIR, CODEX_HOME, GEMINI_CLI_HOME, XDG_CONFIG_HOME
+point). Your other hooks stay. A file that cannot be parsed is left alone. Running this again changes nothing.
 """
 _LARGEST = 8 << 20  # bytes
 
@@ -52,7 +53,7 @@ def install_hooks(arguments: argparse.Namespace) -> int:
     diff = _diff(before, after, path)
     notes = list(file.notes) if done == "installed" else []
     if os.geteuid() == 0 and done == "installed":
-        notes.append(f"These are root's own hooks; whoever else runs {file.vendor} here calls this as himself.")
+        notes.append(f"These are root's own hooks; every other user of {file.vendor} here runs this for themselves.")
     if re.search(r'"disableAllHooks"\s*:\s*true', after or ""):
         notes.append("disableAllHooks is set there: no hook runs.")
     if done != "unchanged" and not arguments.dry_run:
@@ -86,7 +87,7 @@ def _refuse_foreign(path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             found = os.lstat(place)
             if found.st_uid not in (0, os.geteuid()):
-                why = f"{place} belongs to uid {found.st_uid}, who could lead it elsewhere; each one installs its own"
+                why = f"{place} belongs to uid {found.st_uid}, who could redirect it; each user installs their own"
                 raise ConfigError([f"{path}: {why} hooks (is HOME yours?)"])
 
 
@@ -101,9 +102,9 @@ def _read(path: str) -> tuple[str | None, os.stat_result | None]:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigError([f"{path}: is no regular file"])
+            raise ConfigError([f"{path}: is not a regular file"])
         if status.st_uid != os.geteuid():
-            raise ConfigError([f"{path}: belongs to uid {status.st_uid}; each one installs his own hooks"])
+            raise ConfigError([f"{path}: belongs to uid {status.st_uid}; each user installs their own hooks"])
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read(_LARGEST + 1)
     finally:
@@ -150,7 +151,7 @@ def _write(path: str, before: str | None, after: str | None, status: os.stat_res
                 file.flush()
                 os.fsync(descriptor)
         if _read(path)[0] != before:
-            raise DaemonBusy(f"{path} was changed by somebody meanwhile; try again")
+            raise DaemonBusy(f"{path} was changed by another process meanwhile; try again")
         if after is None:
             os.unlink(path)
         else:

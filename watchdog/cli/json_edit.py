@@ -1,6 +1,6 @@
 """JSON files of other programs, changed in place: what is not ours keeps every byte, order and comment.
 
-Reading a file and writing it anew would change its layout, and with that the diff that a person is shown, and what a
+Parsing a file and writing it again would change its layout, and with that the diff that a person is shown, and what a
 removal leaves. So a member or element is put into the text, and cut out of it again.
 """
 
@@ -34,7 +34,7 @@ class Node:
 
 
 def parse(text: str, *, comments: bool = False) -> Node:
-    """Where everything stands. Raises BadRequest, with line and column, for what is no JSON object."""
+    """Where everything stands. Raises BadRequest, with line and column, for what is not a JSON object."""
     try:
         reader = _Reader(text, _SPACE_OR_COMMENT if comments else _SPACE)
         root = reader.value(reader.skip(1 if text.startswith("\ufeff") else 0))
@@ -46,7 +46,7 @@ def parse(text: str, *, comments: bool = False) -> Node:
     except RecursionError:
         raise BadRequest("nested too deeply") from None
     if not isinstance(root.value, dict):
-        raise BadRequest("is no JSON object")
+        raise BadRequest("is not a JSON object")
     return root
 
 

@@ -1,4 +1,4 @@
-"""`kill`, `stop`, `cancel`, `remove`, `purge`, `hold`, `unhold`: the verbs that end an agent, or keep hands off."""
+"""`kill`, `stop`, `cancel`, `remove`, `purge`, `hold`, `unhold`: the verbs that end an agent, or protect it."""
 
 import argparse
 
@@ -6,65 +6,71 @@ from watchdog.cli.output import clean, entries, exit_of, local, ran, refused, sa
 from watchdog.cli.verb import Json, Verbs, add_verb, ask, duration, span
 
 _KILL = """\
-End agents with their whole process trees, prove it, then clean up after them: TERM (and CONT), the grace period, KILL,
-and a look that finds nobody left. Only what was registered is ended. What has ended already is fine (exit status 0).
+Kill agents with their whole process trees, prove that they are dead, then clean up after them: TERM (and CONT), the
+grace period, KILL, and a check that no process is left. Only registered agents are killed. One that has ended already
+is no error (exit status 0).
 
   agent-watchdog kill alpha                   politely: 10 s grace, or what the policy says
   agent-watchdog kill alpha --force           KILL at once; work in memory is lost
   agent-watchdog kill stalled --dry-run       what would be killed?
   agent-watchdog kill stalled --stall-after 30m
-  agent-watchdog kill orphans                 what outlived agents that have ended
+  agent-watchdog kill orphans                 processes that outlived agents that have ended
   agent-watchdog kill alpha@HOST              an agent of another host that shares the registry
 
-From within an agent's process tree `all`, `tag:X` and `type:X` only show whom they mean (exit status 1) without --go.
-Once it is proved dead the cleanup is waited for, 30 s at most, of another user's agent 5 s. Then it says what is left,
-with exit status 0, and the cleanup goes on: `why NAME`.
+From within an agent's process tree `all`, `tag:X` and `type:X` only show what they would kill (exit status 1) unless
+--go is given. Once the agent is proved dead, the command waits for its cleanup, 30 s at most, 5 s for another user's
+agent. Then it says what is left, with exit status 0, and the cleanup continues: `why NAME`.
 
 An agent that is held is not killed: `unhold` it first. Child agents are spared unless --children. The work in its
 worktree is never thrown away; `why NAME` says afterwards what was kept.
 
-Another host's agent is ended by that host's daemon. While none is connected the order waits for it, and this says so
-and ends with 1: `waiting`. Only root and admins order for other hosts.
+Another host's agent is killed by that host's daemon. While that daemon is not connected the order waits for it; the
+command says so and exits with status 1: `waiting`. Only root and admins may act on other hosts.
 """
 _STOP = """\
-Have agents stop: one that beats over HTTP is asked to end by itself after its present tool call, and has the policy's
-stop_pause_seconds for it. Then the program that lists it stops it, where it can (`hcom stop NAME`). Then the policy's
-exit_keys are typed into the agent's own pane, and it has 3 s; then TERM, the grace period (5 s for whom keys were
-typed) and KILL, as `kill` does. `kill NAME` meanwhile ends the asking. Their outcome is `stopped`; who has ended
-already is fine (exit status 0). How its conversation is taken up again is told, where it is known.
+Ask agents to stop. An agent that sends beats over HTTP is asked to exit after its present tool call, and has the
+policy's stop_pause_seconds for that. Then the program that lists it stops it, where it can (`hcom stop NAME`). Then the
+policy's exit_keys are typed into the agent's own pane, and it has 3 s; then TERM, the grace period (5 s where keys were
+typed) and KILL, as `kill` does. `kill NAME` meanwhile cuts the asking short. The outcome is `stopped`; an agent that
+has ended already is no error (exit status 0). How to resume its conversation is shown where it is known.
 """
 _CANCEL = """\
-Stop whoever works on a task, as `stop` does; when they have ended the task is `cancelled`, also over a restart of the
-daemon. Cancelled already is fine (exit status 0).
+Stop the agents that work on a task, as `stop` does; when they have ended the task is `cancelled`, even if the daemon is
+restarted meanwhile. A task that is cancelled already is no error (exit status 0).
 """
 _REMOVE = """\
 Close the rows of agents whose process is gone. A living agent is refused: `kill` it. Their history is kept.
 """
 _PURGE = """\
-Move the files of the conversation that an ended agent was in to the trash, so that nobody takes it up again: of Claude
-Code projects/*/ID.jsonl and what lies beside it by that name, of Codex rollout-*-ID.jsonl, of Antigravity ID.db and
-brain/ID. Only files with that very id; a living agent, and a conversation that a process is in, are refused. The trash
-lies in the program's own directory (.agent-watchdog-trash-UID) and is emptied by nobody but you.
+Move the files of the conversation that an ended agent was in to the trash, so that it cannot be resumed: of Claude Code
+projects/*/ID.jsonl and the directory of that name beside it, of Codex rollout-*-ID.jsonl, of Antigravity ID.db and
+brain/ID. Only files with exactly that id; a living agent, and a conversation that a process has open, are refused. The
+trash is in the program's own directory (.agent-watchdog-trash-UID); only you empty it.
 
-  agent-watchdog purge alpha           what would go (exit status 1)
+  agent-watchdog purge alpha           what would be moved (exit status 1)
   agent-watchdog purge alpha --yes
 """
 _HOLD = """\
-Do nothing to these agents, and say why: neither the daemon nor `kill` ends them until `unhold`, or until --for is
-over. Without TARGET (root and admins): the daemon kills no agent by itself; `kill NAME` still works.
+Keep these agents from being killed, and say why: neither the daemon nor `kill` ends them until `unhold`, or until --for
+is over. Without TARGET (root and admins): the daemon kills no agent by itself; `kill NAME` still works.
 """
 _UNHOLD = """\
-Lift the hold on these agents; without TARGET, the hold on all. Their silence counts on from where it was.
+Lift the hold on these agents. Without TARGET (root and admins): lift the hold on all agents, and the holds that the
+daemon set because it suspects itself or the host (see `status`). Silence goes on counting from where it was.
 """
 _TARGETS = "name, id, pid, tag:X, task:X, type:X, stalled, orphans or all; each with @HOST for another host's"
 _WAIT_SECONDS = 900.0
-_WAITS = "still at it; `agent-watchdog why NAME` shows how far it has come, and Ctrl-C ends only this wait"
+_WAITS = "still working; `agent-watchdog why NAME` shows its progress, and Ctrl-C ends only this wait"
+_STOP_WAITS = (
+    "still working; it gives the agents time to exit (stop_pause_seconds of their policy, then exit keys), then"
+    " sends TERM and KILL; `agent-watchdog why NAME` shows its progress, and Ctrl-C ends only this wait"
+)
 
 
 def add_verbs(verbs: Verbs) -> None:
     """Add the seven parsers."""
-    parser = _act(verbs, "kill", "end agents with their whole process trees", _KILL, kill)
-    parser.add_argument("--force", action="store_true", help="KILL at once, without TERM and grace")
+    parser = _act(verbs, "kill", "kill agents with their whole process trees", _KILL, kill)
+    parser.add_argument("--force", action="store_true", help="KILL at once, without TERM and grace period")
     parser.add_argument(
         "--grace", type=duration, metavar="D", help="time between TERM and KILL (default: the policy's)"
     )
@@ -74,28 +80,32 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
     _go(parser)
     parser.add_argument("--no-cleanup", action="store_true", help="leave worktree, temp dir and the rest as they are")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be killed, and do nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be killed, and do nothing")
     parser = _act(verbs, "stop", "ask agents to stop", _STOP, stop)
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
     _go(parser)
-    parser.add_argument("--dry-run", action="store_true", help="say who would be stopped, and do nothing")
-    parser = _act(verbs, "cancel", "stop who works on a task, and cancel it", _CANCEL, cancel, targets="TASK")
+    parser.add_argument("--dry-run", action="store_true", help="show which agents would be stopped, and do nothing")
+    parser = _act(
+        verbs, "cancel", "stop the agents that work on a task, and cancel it", _CANCEL, cancel, targets="TASK"
+    )
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
-    parser.add_argument("--dry-run", action="store_true", help="say who would be stopped, and do nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show which agents would be stopped, and do nothing")
     parser = _act(verbs, "remove", "close the rows of agents whose process is gone", _REMOVE, remove)
-    parser.add_argument("--with-messages", action="store_true", help="what foreign registries keep for them, too")
-    parser.add_argument("--dry-run", action="store_true", help="say which would be closed, and do nothing")
+    parser.add_argument(
+        "--with-messages", action="store_true", help="also close their entries in other programs' registries"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show which rows would be closed, and do nothing")
     parser = add_verb(verbs, "purge", "move an ended agent's conversation to the trash", _PURGE)
     parser.add_argument("agent", metavar="AGENT", help="name or id of one that has ended")
-    parser.add_argument("--yes", action="store_true", help="do it; without it this says what would go")
+    parser.add_argument("--yes", action="store_true", help="do it; without --yes, only show what would be moved")
     parser.set_defaults(call=purge)
-    parser = _act(verbs, "hold", "do nothing to agents until told otherwise", _HOLD, hold, many="*")
+    parser = _act(verbs, "hold", "keep agents from being killed until `unhold`", _HOLD, hold, many="*")
     parser.add_argument("--for", dest="span", type=span, metavar="D", help="for that long only, like 2h")
     _act(verbs, "unhold", "lift holds", _UNHOLD, unhold, many="*", reason=False)
 
 
 def _go(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--go", action="store_true", help="from within an agent: do it also for all, tag:X, type:X")
+    parser.add_argument("--go", action="store_true", help="needed within an agent for the targets all, tag:X, type:X")
 
 
 def _act(
@@ -140,12 +150,12 @@ def kill(arguments: argparse.Namespace) -> int:
 
 def stop(arguments: argparse.Namespace) -> int:
     """POST /stop."""
-    return _end(arguments, "/v1/stop", _polite(arguments))
+    return _end(arguments, "/v1/stop", _polite(arguments), waits=_STOP_WAITS)
 
 
 def cancel(arguments: argparse.Namespace) -> int:
     """POST /cancel."""
-    return _end(arguments, "/v1/cancel", _polite(arguments))
+    return _end(arguments, "/v1/cancel", _polite(arguments), waits=_STOP_WAITS)
 
 
 def _polite(arguments: argparse.Namespace) -> Json:
@@ -197,9 +207,11 @@ def unhold(arguments: argparse.Namespace) -> int:
     return _end(arguments, "/v1/unhold", {"targets": arguments.targets})
 
 
-def _end(arguments: argparse.Namespace, path: str, body: Json, timeout: float = _WAIT_SECONDS) -> int:
+def _end(
+    arguments: argparse.Namespace, path: str, body: Json, timeout: float = _WAIT_SECONDS, waits: str = _WAITS
+) -> int:
     """Ask, print each target's result, and give the exit status that sums them up."""
-    status, answer = ask(arguments, "POST", path, body, timeout=timeout, waits=_WAITS)
+    status, answer = ask(arguments, "POST", path, body, timeout=timeout, waits=waits)
     if "success" not in answer:  # the request itself was refused
         if arguments.json:
             say_json({"success": False, **answer})
@@ -209,7 +221,7 @@ def _end(arguments: argparse.Namespace, path: str, body: Json, timeout: float = 
         say_json(answer)
         return exit_of(results)
     if not results:
-        say("nothing to do: no agent fits")
+        say("nothing to do: no agent matches")
     for result in results:
         _tell(result)
     if body.get("dry_run") and results:

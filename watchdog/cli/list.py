@@ -1,4 +1,4 @@
-"""`list`: who is watched, the most urgent first."""
+"""`list`: the agents that are watched, the most urgent first."""
 
 import argparse
 import json
@@ -31,19 +31,19 @@ from watchdog.core.names import name_problem
 from watchdog.errors import DaemonBusy, DaemonUnreachable
 
 _LIST = """\
-The agents that are watched, one a line, the most urgent first: what they are (status), what the last look makes of them
-(verdict), how long they have been silent of what is allowed, and in the last column why. All ages are of now; a verdict
-that time alone changes is that of the last look, one interval old at most. An agent that waits for a person is called
-"needs a person" in place of its verdict, one that another daemon of this host watches "elsewhere"; one that has ended
-has no verdict any more, and a failed cleanup is named.
+The agents that are watched, one a line, the most urgent first: their status, the verdict of the last sweep, how long
+they have been silent and how long they may be, and the reason. Ages are current; a verdict that depends on time alone
+is at most one sweep interval old. An agent that waits for a person shows "needs a person" instead of its verdict, one
+that another daemon of this host watches shows "elsewhere"; one that has ended has no verdict, and a failed cleanup is
+named.
 
-The first lines sum up, and say why the daemon kills no agent just now, if that is so: a hold, a doubt of its own, a
-registry that cannot be used. --watch goes on by itself when the daemon is restarted.
+The first lines sum up, and say why the daemon kills no agent at present, if so: a hold, a doubt of its own, a registry
+that is unavailable. --watch reconnects when the daemon is restarted.
 
-With --all-hosts other hosts' agents too, as their daemons last wrote them; HOST (a machine-id's first 8 characters) is
-what other verbs take after an @: `why NAME@HOST`, `kill NAME@HOST`, `hold NAME@HOST`.
+--all-hosts also shows other hosts' agents, as their daemons last recorded them; HOST (the first 8 characters of a
+machine-id) is what other verbs take after an @: `why NAME@HOST`, `kill NAME@HOST`, `hold NAME@HOST`.
 
-Of other people's agents you see name, id, owner, status and verdict. `why NAME` tells one agent's whole story.
+Of other users' agents you see name, id, owner, status and verdict. `why NAME` tells one agent's whole story.
 """
 _WATCH_SECONDS = 2.0
 _NOTE = 120  # characters of an agent's own words
@@ -68,14 +68,12 @@ _DOOMED = frozenset({"stalled", "expired", "lingering", "gone"})  # verdicts tha
 
 def add_verbs(verbs: Verbs) -> None:
     """Add the parser of `list`."""
-    parser = add_verb(verbs, "list", "who is watched, with verdict and silence", _LIST)
-    parser.add_argument("--all", action="store_true", help="agents that have ended, too")
-    parser.add_argument(
-        "--all-hosts", action="store_true", help="other hosts' agents too, where hosts share a registry"
-    )
+    parser = add_verb(verbs, "list", "the agents that are watched, with verdict and silence", _LIST)
+    parser.add_argument("--all", action="store_true", help="also agents that have ended")
+    parser.add_argument("--all-hosts", action="store_true", help="also agents of other hosts that share the registry")
     parser.add_argument("--tag", metavar="T", help="only agents with that tag")
-    parser.add_argument("--names", action="store_true", help="names alone, one a line (for completion and scripts)")
-    parser.add_argument("--watch", action="store_true", help="again every 2 seconds, until Ctrl-C")
+    parser.add_argument("--names", action="store_true", help="names only, one a line (for completion and scripts)")
+    parser.add_argument("--watch", action="store_true", help="refresh every 2 seconds, until Ctrl-C")
     parser.set_defaults(call=list_agents)
 
 
@@ -129,7 +127,10 @@ def _print(lines: list[str], arguments: argparse.Namespace, *, first: bool) -> N
     rows = os.get_terminal_size(sys.stdout.fileno()).lines or 24
     if len(lines) >= rows:
         kept = max(1, rows - 2)
-        lines = [*lines[:kept], f"... and {len(lines) - kept} more lines: a higher window, or list without --watch"]
+        lines = [
+            *lines[:kept],
+            f"... and {len(lines) - kept} more lines: enlarge the window, or use list without --watch",
+        ]
     # Line by line: a screen that is cleared whole moves into the scrollback of many terminals, every 2 seconds.
     drawn = "".join(f"{line}\x1b[K\n" for line in lines)
     sys.stdout.write(("\x1b[H\x1b[2J" if first else "\x1b[H") + drawn + "\x1b[J")

@@ -9,7 +9,8 @@ from watchdog.cli.verb import Verbs, add_verb, socket_of
 
 _MCP = """\
 Serve MCP on stdin and stdout: list_agents, agent_status, why, stop_agent, kill_agent, cancel_task, remove_agent, beat.
-Whoever starts it may do what his uid may. Tools that end somebody say so (destructiveHint), and take one agent each.
+The server has the rights of the uid that starts it. Tools that end an agent are marked as destructive
+(destructiveHint), and take one agent each.
 
   claude mcp add watchdog -- agent-watchdog mcp
 

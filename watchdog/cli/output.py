@@ -70,7 +70,7 @@ def warn(text: str) -> None:
 
 
 def read_on(other: int | None = None, seconds: float | None = None) -> None:
-    """Wait until that descriptor can be read, or so many seconds. Raises BrokenPipeError once nobody reads our stdout.
+    """Wait until that descriptor can be read, or so many seconds. Raises BrokenPipeError once stdout has no reader.
 
     A write would tell that too, but the next thing to be written may take days. A pipe without a reader says POLLERR,
     a terminal that was closed POLLHUP (poll(2)); a file has no reader and says nothing.
@@ -81,7 +81,7 @@ def read_on(other: int | None = None, seconds: float | None = None) -> None:
         look.register(other, select.POLLIN)
     found = dict(look.poll(None if seconds is None else seconds * 1000))
     if any(descriptor != other for descriptor in found):
-        raise BrokenPipeError(errno.EPIPE, "nobody reads what is printed")
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output is gone")
 
 
 def nobody_reads() -> bool:

@@ -6,21 +6,22 @@ from watchdog.cli.output import clean, entries, refused, say, say_json
 from watchdog.cli.verb import Verbs, add_verb, ask
 
 _REAP = """\
-What agents that have ended left behind: processes that outlived them, hooks that gave up, sockets, and in your own
-places what is provably theirs. The daemon looks every ten minutes by itself; this looks now, and puts it in order.
+Clean up what agents that have ended left behind: processes that outlived them, hooks that gave up, sockets, and in your
+own places what is provably theirs. The daemon does this every ten minutes by itself; this command does it now.
 
   agent-watchdog reap --dry-run     what is there, what would be done, and why the rest stays
 
-Found by identity, marker and recorded path, never by a name. What belongs to a living agent, is spared, or is of an
-agent that is not known here is left alone. Exit status 1 when something could not be put in order.
+Leftovers are found by identity, marker and recorded path, never by a name. Anything that belongs to a living agent, is
+spared, or belongs to an agent that this daemon does not know is left alone. Exit status 1 when something could not be
+cleaned up.
 """
 _SECONDS = 900.0
 
 
 def add_verbs(verbs: Verbs) -> None:
     """Add the parser."""
-    parser = add_verb(verbs, "reap", "put in order what dead agents left behind", _REAP)
-    parser.add_argument("--dry-run", action="store_true", help="say what is there and why, and do nothing")
+    parser = add_verb(verbs, "reap", "clean up what dead agents left behind", _REAP)
+    parser.add_argument("--dry-run", action="store_true", help="show what is there and why, and do nothing")
     parser.set_defaults(call=reap)
 
 

@@ -1,4 +1,4 @@
-"""`register`: tell the daemon of an agent that somebody else starts."""
+"""`register`: register an agent that another program starts."""
 
 import argparse
 import os
@@ -9,13 +9,13 @@ from watchdog.cli.output import clean, entry, refused, say, say_json, warn
 from watchdog.cli.verb import Verbs, add_verb, ask, span
 
 _HELP = """\
-Tell the daemon of an agent that you start yourself, and print what the agent needs in its environment:
+Register an agent that you start yourself, and print what the agent needs in its environment:
 
     eval "$(agent-watchdog register --name nightly --pid $$ --stall-after 10m)"
     agent-watchdog beat          # or: systemd-notify WATCHDOG=1
 
-Nothing is ended for silence before the first heartbeat, unless --stall-after is given. The pid must be a process of
-your own uid. Starting the program with `agent-watchdog run` does all of this, and reports its exit status too.
+The agent is not killed for silence before its first heartbeat, unless --stall-after is given. The pid must be a process
+of your own uid. `agent-watchdog run` starts the program, does all of this, and reports its exit status too.
 """
 
 _MARKS = ("AGENT_WATCHDOG_ID", "AGENT_WATCHDOG_SOCKET", "NOTIFY_SOCKET")
@@ -23,25 +23,30 @@ _MARKS = ("AGENT_WATCHDOG_ID", "AGENT_WATCHDOG_SOCKET", "NOTIFY_SOCKET")
 
 def add_verbs(verbs: Verbs) -> None:
     """Add the parser of `register`."""
-    parser = add_verb(verbs, "register", "tell the daemon of an agent that you start yourself", _HELP)
+    parser = add_verb(verbs, "register", "register an agent that you start yourself", _HELP)
     parser.add_argument("--name", required=True, help="1 to 64 of A-Z a-z 0-9 . _ -; unique among your living agents")
-    parser.add_argument("--pid", type=int, help="its main process; without, tell it later (PATCH /v1/agents/ID)")
-    parser.add_argument("--replace", action="store_true", help="end your living agent of that name first")
+    parser.add_argument("--pid", type=int, help="its main process; if omitted, give it later (PATCH /v1/agents/ID)")
+    parser.add_argument("--replace", action="store_true", help="kill your living agent of that name first")
     parser.add_argument("--tag", action="append", default=[], metavar="T", help="a tag, for `kill tag:T` (repeatable)")
     parser.add_argument("--type", default="", metavar="T", help="claude, codex, ...: which policy applies")
     parser.add_argument("--task", metavar="ID", help="the task it works on; its status is written back")
     parser.add_argument("--parent", metavar="AGENT", help="the agent that starts it (default: the one we run in)")
     parser.add_argument("--stall-after", type=span, metavar="D", help="silence that is too long, like 120s or 15m")
     parser.add_argument(  # `--beat-every` as in `run`
-        "--beat-every", "--interval", dest="interval", type=span, metavar="D", help="its own rhythm of heartbeats"
+        "--beat-every",
+        "--interval",
+        dest="interval",
+        type=span,
+        metavar="D",
+        help="the interval at which it sends heartbeats",
     )
-    parser.add_argument("--ttl", type=span, metavar="D", help="end it after that long, whatever it does")
-    parser.add_argument("--worktree", metavar="DIR", help="its git worktree, put in order after it has ended")
+    parser.add_argument("--ttl", type=span, metavar="D", help="kill it after that long, whatever it does")
+    parser.add_argument("--worktree", metavar="DIR", help="its git worktree, cleaned up after it has ended")
     parser.add_argument("--temp-dir", metavar="DIR", help="its temp dir, removed after it has ended")
     parser.add_argument("--beat-file", metavar="FILE", help="a file whose change counts as a heartbeat")
-    parser.add_argument("--log", metavar="FILE", help="a log of its: growth is a sign of work, no heartbeat")
+    parser.add_argument("--log", metavar="FILE", help="its log: growth is a sign of work, not a heartbeat")
     parser.add_argument("--transcript", metavar="FILE", help="its transcript, likewise")
-    parser.add_argument("--queued", action="store_true", help="it waits for its start: not judged before it has a pid")
+    parser.add_argument("--queued", action="store_true", help="it is queued: not judged before it has a pid")
     parser.set_defaults(call=register)
 
 
@@ -82,9 +87,12 @@ def register(arguments: argparse.Namespace) -> int:
     # Last, and a comment: `eval $(...)` without quotes joins the lines.
     say(f"# agent {clean(answer.get('agent_id'))} ({clean(answer.get('name'))})")
     if arguments.pid is None and not arguments.queued:
-        warn("no --pid: it is starting, later failed to start, until its pid is told (PATCH /v1/agents/ID) or it beats")
+        warn(
+            "no --pid: it counts as starting, later as failed to start, until it has a pid (PATCH"
+            " /v1/agents/ID) or sends a heartbeat"
+        )
     if arguments.worktree is not None and not os.path.isdir(arguments.worktree):
-        warn(f"--worktree {clean(arguments.worktree)} is not there yet")
+        warn(f"--worktree {clean(arguments.worktree)} does not exist yet")
     notes = answer.get("notes")
     for note in notes if isinstance(notes, list) else []:
         warn(clean(note))
@@ -102,5 +110,5 @@ def _surrounding(arguments: argparse.Namespace) -> str | None:
 
 
 def _absolute(path: str | None) -> str | None:
-    """Links are followed here, by the one who may; cleanup later follows none."""
+    """Links are followed here, with the user's rights; cleanup later follows none."""
     return None if path is None else os.path.realpath(path)

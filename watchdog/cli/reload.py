@@ -7,17 +7,20 @@ from watchdog.cli.verb import Verbs, add_verb, ask, socket_of
 from watchdog.errors import DaemonUnreachable
 
 _RELOAD = """\
-Have the daemon read its configuration again and wait for the outcome; `systemctl reload agent-watchdog` does this. The
-file is adopted as a whole or not at all: with a fault in it the former settings stay in force, each fault is printed,
+Have the daemon read its configuration again and wait for the result; `systemctl reload agent-watchdog` does this. The
+file is adopted as a whole or not at all: if it has a fault the former settings stay in force, each fault is printed,
 and the exit status is 78. SIGHUP does the same without an answer.
 """
+_NO_FILE = "defaults"  # what the daemon calls its configuration when it has no file
 _SECONDS = 60.0  # reading has 10, and a sweep that runs is waited for
 
 
 def add_verbs(verbs: Verbs) -> None:
     """Add the parser of `reload`."""
-    parser = add_verb(verbs, "reload", "have the daemon read its configuration again; fails visibly", _RELOAD)
-    parser.add_argument("--pid", type=int, metavar="N", help="only if the daemon there has that pid (for the unit)")
+    parser = add_verb(verbs, "reload", "have the daemon read its configuration again, and report the result", _RELOAD)
+    parser.add_argument(
+        "--pid", type=int, metavar="N", help="only if the daemon at the socket has that pid (for the unit)"
+    )
     parser.set_defaults(call=reload)
 
 
@@ -44,7 +47,11 @@ def reload(arguments: argparse.Namespace) -> int:
         warn("the configuration was not adopted; the former settings stay in force")
         return 78
     if not arguments.json:
-        say(f"{clean(answer.get('config'))} was adopted")
+        config = answer.get("config")
+        if config == _NO_FILE:
+            say("there is no configuration file: the defaults were adopted")
+        else:
+            say(f"{clean(config)} was adopted")
         for key in waiting if isinstance(waiting, list) else []:
-            say(f"{clean(key)} was changed, too, and waits for a restart")
+            say(f"{clean(key)} also changed, and takes effect after a restart")
     return 0

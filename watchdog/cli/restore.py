@@ -9,27 +9,27 @@ from watchdog.cli.output import clean, clock, entries, refused, say, say_json, t
 from watchdog.cli.verb import Json, Verbs, add_verb, ask
 
 _RESTORE = """\
-List the worktrees that cleanup has put into the trash, or bring one back: its files, its index with what was staged,
-its branch, a merge or rebase that was going on. Found are those of the repository around the current directory (or
---repository DIR), and of all that the daemon remembers; also what a daemon before this one put there.
+List the worktrees that cleanup has moved to the trash, or restore one: its files, its index with what was staged, its
+branch, a merge or rebase that was in progress. Searched are the repository around the current directory (or
+--repository DIR) and all those that the daemon remembers; worktrees that an earlier daemon put there are found, too.
 
   agent-watchdog restore                     what there is, and until when
   agent-watchdog restore 3f2a --dry-run      where it would go
   agent-watchdog restore alpha
 
-It comes back where it was; where the path or the branch is taken meanwhile, beside it as PATH.restored. After
+It is restored where it was; if the path or the branch is taken by now, beside it as PATH.restored. After
 cleanup.trash_retention_hours only what is in refs is left (HOW: refs): commits, and tracked and untracked files.
-One with ignored files that nothing can rebuild, such as .env or a database, is named with them and stays.
+A worktree with ignored files that nothing can rebuild, such as .env or a database, is kept, and these are listed.
 """
 _SECONDS = 200.0
 
 
 def add_verbs(verbs: Verbs) -> None:
     """Add the parser."""
-    parser = add_verb(verbs, "restore", "list worktrees in the trash, or bring one back", _RESTORE)
+    parser = add_verb(verbs, "restore", "list worktrees in the trash, or restore one", _RESTORE)
     parser.add_argument("id", metavar="ID", nargs="?", help="agent id, its first characters, or the agent's name")
     parser.add_argument("--repository", metavar="DIR", help="a directory in its repository (default: the current one)")
-    parser.add_argument("--dry-run", action="store_true", help="say where it would go, and do nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show where it would go, and do nothing")
     parser.set_defaults(call=restore)
 
 
@@ -50,7 +50,7 @@ def restore(arguments: argparse.Namespace) -> int:
 
 
 def _where(repository: str | None) -> Json:
-    """The place, as the daemon gets it; root names whose it is, since nobody's git runs as root."""
+    """The place, as the daemon gets it; root names whose it is, since no user's git runs as root."""
     place = os.path.abspath(repository or ".")
     where: Json = {"place": place}
     if os.geteuid() == 0:
@@ -72,7 +72,7 @@ def _list(arguments: argparse.Namespace, where: Json) -> int:
         if late or (arguments.repository and not found):
             warn(clean(problem))
     if not found:
-        say("nothing lies in the trash of the repositories that are known here")
+        say("no worktree is in the trash of any known repository")
         return 0
     for line in table(("ID", "NAME", "HOW", "SINCE", "BRANCH", "WORKTREE"), [_row(one) for one in found]):
         say(line)
@@ -82,9 +82,11 @@ def _list(arguments: argparse.Namespace, where: Json) -> int:
             count = one.get("ignored_count")
             more = count - len(names) if isinstance(count, int) else 0
             first = ", ".join(map(clean, names)) + (f" and {more} more" if more > 0 else "")
-            say(f"{str(one.get('agent_id'))[:8]} stays without limit: git ignores, and nothing rebuilds, {first}")
+            say(f"{str(one.get('agent_id'))[:8]} is kept without limit, as git ignores, and nothing rebuilds, {first}")
         if one.get("recorded") is False:
-            say(f"{str(one.get('agent_id'))[:8]} stays without limit: no record says where it was; move it by hand")
+            say(
+                f"{str(one.get('agent_id'))[:8]} is kept without limit, as no record says where it was; move it by hand"
+            )
     return 0
 
 

@@ -27,7 +27,7 @@ class Seen:
     user_daemons: list[tuple[int, str, int]] = field(default_factory=list)  # for root: uid, socket, its agents here
     config: list[str] = field(default_factory=list)  # problems of the file, as `agent-watchdogd --check` tells them
     config_warnings: list[str] = field(default_factory=list)
-    config_unknown: str | None = None  # why that told nothing
+    config_unknown: str | None = None  # why that gave no result
     unanswered: list[str] = field(default_factory=list)  # looks of our own that did not come back
     sweep_age: float | None = None  # seconds since the last sweep
     unit: tuple[str, str] | None = None  # is-enabled, is-active; None: no systemd here
@@ -39,7 +39,7 @@ class Seen:
     kernel: tuple[int, int] = (99, 0)
     features: dict[str, bool] = field(default_factory=dict)  # of the kernel, by name, whether they work here
     places: dict[str, os.stat_result] = field(default_factory=dict)  # the daemon's directories and its registry
-    private: tuple[str, ...] = ()  # of these, what nobody else may look into
+    private: tuple[str, ...] = ()  # of these, what other users may not look into
     open_files: int | None = None  # soft limit of the daemon, else ours
     git: str | None = "git"  # where the program is
     containers: list[str] = field(default_factory=list)  # programs that run some

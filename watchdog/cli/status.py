@@ -11,8 +11,8 @@ from watchdog.cli.verb import Json, Verbs, add_verb, ask
 
 _STATUS = """\
 Whether the daemon does its work: one line with the verdict, then what needs attention and what to do about it, then
-figures: when it last looked, how many agents have which verdict, the holds, the kills that are open. `doctor` also
-looks at the installation and the machine.
+figures: the last sweep, the number of agents per verdict, holds, open kill requests. `doctor` also checks the
+installation and the machine.
 
 Exit status: 0 fine, 1 something needs attention, 69 no daemon answers: nothing is watched.
 """
@@ -70,7 +70,7 @@ def _figures(answer: Json) -> None:
     for key, value in plain.items():
         say(f"{clean(key).ljust(width)}  {local(value)}")
     for uid, used in entry(answer.get("users_over_share")).items():
-        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {size(used)}")
+        say(f"{'share'.ljust(width)}  uid {clean(uid)} exceeds its share of the registry: {size(used)}")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")

@@ -75,10 +75,10 @@ class HookFile:
         root = parse(text, comments=self.comments)
         hooks = root.member("hooks")
         if hooks is not None and not isinstance(hooks.value, dict):
-            raise BadRequest("hooks: is no object")
+            raise BadRequest("hooks: is not an object")
         for event in hooks.children if hooks is not None else ():
             if event.key in self.events and not isinstance(event.value, list):
-                raise BadRequest(f"hooks.{event.key}: is no list")
+                raise BadRequest(f"hooks.{event.key}: is not a list")
         return root, hooks
 
     def _with_group(self, text: str, event: str, group: object) -> str:
@@ -97,7 +97,7 @@ class HookFile:
         return sorted(found, key=repr) == sorted(((e, self._group(e, command)) for e in self.events), key=repr)
 
     def _ours(self, hooks: Node | None) -> list[tuple[Node, Node, Node]]:
-        """Each handler of ours: its event, its group, itself. Whatever has another shape is somebody else's."""
+        """Each handler of ours: its event, its group, itself. Whatever has another shape is not ours."""
         command = re.compile(rf"agent-watchdog'? beat --from {self.vendor}$")
         found = []
         for event in hooks.children if hooks is not None else ():
@@ -142,75 +142,73 @@ def command_for(vendor: str, program: str) -> str:
     return f"env -u PYTHONPATH -u PYTHONHOME {shlex.quote(program)} beat --from {vendor}"
 
 
-FILES = {
-    file.vendor: file
-    for file in (
-        HookFile(
-            "claude",
-            ("CLAUDE_CONFIG_DIR", ".claude"),
-            "settings.json",
-            (
-                "SessionStart",
-                "UserPromptSubmit",
-                "PreToolUse",
-                "PostToolUse",
-                "Notification",
-                "Stop",
-                "SubagentStop",
-                "PreCompact",
-                "SessionEnd",
-            ),
-            (("timeout", 5),),
-            notes=(
-                "Sessions that run already read their hooks when they start anew; until then only a daemon of their own"
-                " user knows them, by Claude Code's list of them; root's does not.",
-            ),
+_HOOK_FILES = (
+    HookFile(
+        "claude",
+        ("CLAUDE_CONFIG_DIR", ".claude"),
+        "settings.json",
+        (
+            "SessionStart",
+            "UserPromptSubmit",
+            "PreToolUse",
+            "PostToolUse",
+            "Notification",
+            "Stop",
+            "SubagentStop",
+            "PreCompact",
+            "SessionEnd",
         ),
-        HookFile(
-            "codex",
-            ("CODEX_HOME", ".codex"),
-            "hooks.json",
-            (
-                "SessionStart",
-                "UserPromptSubmit",
-                "PreToolUse",
-                "PermissionRequest",
-                "PostToolUse",
-                "SubagentStop",
-                "PreCompact",
-                "Stop",
-                "Interrupt",
-                "SessionEnd",
-            ),
-            (("timeout", _CODEX_SECONDS),),
-            notes=(
-                "Codex runs a hook only after you have trusted it: start codex and look at /hooks. It asks again"
-                " whenever the command changes.",
-            ),
+        (("timeout", 5),),
+        notes=(
+            "Running sessions read their hooks when they are restarted; until then only a daemon of their own"
+            " user knows them, by Claude Code's list of them; root's does not.",
         ),
-        HookFile(
-            "gemini",
-            ("GEMINI_CLI_HOME", ""),
-            ".gemini/settings.json",
-            (
-                "SessionStart",
-                "BeforeAgent",
-                "BeforeTool",
-                "AfterTool",
-                "Notification",
-                "PreCompress",
-                "AfterAgent",
-                "SessionEnd",
-            ),
-            (("name", "agent-watchdog"), ("timeout", _GEMINI_MILLISECONDS)),
-            comments=True,
-            notes=("Sessions that run already read their hooks when they start anew.",),
+    ),
+    HookFile(
+        "codex",
+        ("CODEX_HOME", ".codex"),
+        "hooks.json",
+        (
+            "SessionStart",
+            "UserPromptSubmit",
+            "PreToolUse",
+            "PermissionRequest",
+            "PostToolUse",
+            "SubagentStop",
+            "PreCompact",
+            "Stop",
+            "Interrupt",
+            "SessionEnd",
         ),
-        HookFile(
-            "opencode",
-            ("XDG_CONFIG_HOME", ".config"),
-            "opencode/plugins/agent-watchdog.js",
-            notes=("opencode loads its plugins when it starts.",),
+        (("timeout", _CODEX_SECONDS),),
+        notes=(
+            "Codex runs a hook only after you have trusted it: start codex and look at /hooks. It asks again"
+            " whenever the command changes.",
         ),
-    )
-}
+    ),
+    HookFile(
+        "gemini",
+        ("GEMINI_CLI_HOME", ""),
+        ".gemini/settings.json",
+        (
+            "SessionStart",
+            "BeforeAgent",
+            "BeforeTool",
+            "AfterTool",
+            "Notification",
+            "PreCompress",
+            "AfterAgent",
+            "SessionEnd",
+        ),
+        (("name", "agent-watchdog"), ("timeout", _GEMINI_MILLISECONDS)),
+        comments=True,
+        notes=("Running sessions read their hooks when they are restarted.",),
+    ),
+    HookFile(
+        "opencode",
+        ("XDG_CONFIG_HOME", ".config"),
+        "opencode/plugins/agent-watchdog.js",
+        notes=("opencode loads its plugins when it starts.",),
+    ),
+)
+FILES = {file.vendor: file for file in _HOOK_FILES}

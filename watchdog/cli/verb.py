@@ -16,7 +16,7 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Json = dict[str, object]
 QUICK = 10.0  # seconds for what takes no time
 MUTE = 5.0  # after which a person hears that it goes on; most orders take less
-_WAITS = "still at it; Ctrl-C ends only this wait"
+_WAITS = "still working; Ctrl-C ends only this wait"
 
 
 def duration(text: str) -> float:
@@ -35,7 +35,7 @@ def span(text: str) -> float:
 
 
 def add_verb(verbs: Verbs, name: str, help_line: str, text: str, *, json: bool = True) -> argparse.ArgumentParser:
-    """A verb's parser with --json and --socket; `text` is its help for the one who is paged at night."""
+    """A verb's parser with --json and --socket; `text` is its help for the person on call."""
     parser = verbs.add_parser(
         name,
         help=help_line,

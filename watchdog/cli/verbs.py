@@ -1,6 +1,7 @@
 """All verbs of `agent-watchdog` but `run` and `beat`, which have their own readers of arguments.
 
-Verbs only: parse, call the daemon, print. One file per group; each adds its parsers and sets `call`.
+Verbs only: parse, call the daemon, print. One file per group; each adds its parsers and sets `call`. A new one is one
+line in `GROUPS` and one module of that name here.
 
 Exit status: 0 done (or already so), 1 any target not, 64 usage, 69 no daemon, 74 output cannot be written, 75 try
 again, 77 refused for permission, 78 configuration. 2 is never used: it would tell a vendor's hook runner
@@ -14,36 +15,26 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NoReturn
 
-from watchdog.cli import (
-    doctor,
-    events,
-    install_hooks,
-    kill,
-    mcp,
-    reap,
-    register,
-    reload,
-    restore,
-)
-from watchdog.cli import (
-    list as listing,
-)
-from watchdog.cli import (
-    status as health,
-)
 from watchdog.cli.output import clean, nobody_reads, warn
 from watchdog.errors import DaemonUnreachable, WatchdogError
 
 _EPILOG = """\
 targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled,
 orphans, all; on a registry that hosts share also with @HOST, like alpha@HOST.
-at night: `agent-watchdog list` (who), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (hands off),
-`kill NAME` (end its whole process tree, then clean up). `VERB --help` says more.
-exit status: 0 done or already so, 1 any target not, 64 usage, 69 no daemon, 74 output cannot be written, 75 try again,
-77 no permission, 78 configuration.
+at night: `agent-watchdog list` (which agents), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (keep
+it from being killed), `kill NAME` (kill its whole process tree, then clean up). `VERB --help` says more.
+exit status: 0 done or already so, 1 failed for some target, 64 usage, 69 no daemon, 74 output cannot be written,
+75 try again, 77 no permission, 78 configuration.
 """
+# Modules with `add_verbs`, in the order of the help.
+GROUPS = (
+    *("register", "list", "status", "events", "kill", "reap", "restore"),
+    *("install_hooks", "mcp", "reload", "doctor"),
+)
+_MODULES = [import_module(f"watchdog.cli.{group}") for group in GROUPS]
 
 
 class Parser(argparse.ArgumentParser):
@@ -74,7 +65,7 @@ def build() -> argparse.ArgumentParser:
     """The parser of everything."""
     parser = Parser(
         prog="agent-watchdog",
-        description="Watch AI coding agents, see why one is stalled, end it whole.",
+        description="Watch AI coding agents, see why one is stalled, kill its whole process tree.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -83,9 +74,9 @@ def build() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=Version, nargs=0, help="show program's version number and exit")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True, parser_class=Parser)
     verbs.add_parser("run", help="start a program as a watched agent: run --name N -- CMD", add_help=False)
-    verbs.add_parser("beat", help="say from within an agent that it makes progress", add_help=False)
-    for group in (register, listing, health, events, kill, reap, restore, install_hooks, mcp, reload, doctor):
-        group.add_verbs(verbs)
+    verbs.add_parser("beat", help="report progress from within an agent", add_help=False)
+    for module in _MODULES:
+        module.add_verbs(verbs)
     return parser
 
 
@@ -102,7 +93,7 @@ def main(argv: list[str]) -> int:
             return 64
         call: Callable[[argparse.Namespace], int] | None = getattr(arguments, "call", None)
         if call is None:
-            warn(f"before {arguments.verb} nothing but --socket PATH may stand")
+            warn(f"only --socket PATH may precede {arguments.verb}")
             return 64
         status = call(arguments)
         sys.stdout.flush()

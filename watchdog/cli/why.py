@@ -1,5 +1,6 @@
 """The text of `why`: from the daemon's JSON about one agent to lines for a person. Prints nothing itself."""
 
+import shlex
 from collections.abc import Iterator
 
 from watchdog.cli.output import ELSEWHERE, NEEDS_PERSON, Json, ago, clean, clock, entries, entry, local, ran
@@ -113,11 +114,17 @@ def _next(answer: Json) -> Iterator[str]:
         yield "  do: correct what the cleanup hook names; it is tried again by itself, at last by the reaper"
     elif _list(agent.get("cleanup_failed")):
         yield "  do: correct what the failed cleanup hook names; agent-watchdog reap then runs it again"
+    for run in entries(answer.get("cleanup")):
+        kept = run.get("hook") == "worktree" and run.get("status") == "kept"
+        if kept and _list(entry(run.get("details")).get("reasons")) and agent.get("worktree"):
+            tree = clean(shlex.quote(str(agent["worktree"])))
+            yield f"  do: see what its worktree still holds: git -C {tree} status; and when that is saved elsewhere, or"
+            yield f"      not needed: git -C {tree} worktree remove {tree} (which refuses uncommitted work)"
     if agent.get("status") == "unkillable":
         yield f"  do: free what holds its processes (above); agent-watchdog kill {target} tries again at once"
     for request in entries(answer.get("requests"))[-1:]:
         if resume := entry(request.get("outcome")).get("resume"):
-            yield f"  do: to take its conversation up again: {clean(resume)}"
+            yield f"  do: to resume its conversation: {clean(resume)}"
 
 
 def _details(agent: Json) -> Iterator[str]:
@@ -167,7 +174,7 @@ def _signals(agent: Json) -> Iterator[str]:
         said = f"{clean(beats)} received, the last at {last}" if last else "none received"
         yield f"  heartbeat   {said}; silent for {ago(agent.get('silence_seconds'))} while it was watched"
         if agent.get("state"):
-            yield f"  state       {clean(agent.get('state'))}, by its last word"
+            yield f"  state       {clean(agent.get('state'))}, as it last reported"
         if agent.get("progress") is not None:
             yield f"  progress    {clean(agent.get('progress'))}"
     if agent.get("ttl_left_seconds") is not None:
@@ -184,7 +191,7 @@ def _time_left(seconds: object) -> str:
 def _timeline(answer: Json) -> Iterator[str]:
     """Events in the order in which they were written down, which is that of happening whatever the clocks did.
 
-    A hook's last try is told once, by its run: in the place of its last event, else by its time. Of a long history the
+    A hook's last try is shown once, by its run: in the place of its last event, else by its time. Of a long history the
     beginning and the end.
     """
     has_task = bool(entry(answer.get("agent")).get("task_id"))
@@ -231,6 +238,8 @@ def _event(event: Json, *, has_task: bool) -> list[str]:
         )
     evidence = entry(event.get("evidence"))
     pids = [clean(one) for one in _list(evidence.get("pids")) or [evidence.get("pid")] if one is not None]
+    if event.get("event") == "kill.finished":
+        pids = []  # the agent's own, which stands above: its sentence may be about others
     which = f" (pid {', '.join(pids[:_PROCESSES])})" if pids and pids[0] not in clean(event.get("why")) else ""
     first = f"{clean(event.get('event'))}{change}: {clean(event.get('why'))}{which} [by {_by(event.get('who'))}]"
     shown = {key: value for key, value in evidence.items() if key not in ("pid", "pids")}
@@ -240,7 +249,7 @@ def _event(event: Json, *, has_task: bool) -> list[str]:
 
 
 def _by(who: object) -> str:
-    """Who did it: "daemon 4711" is the one with that pid."""
+    """The actor of an event: "daemon 4711" is the one with that pid."""
     name, _, pid = str(who).partition(" ")
     if name == "daemon" and (pid.isdecimal() or not pid):
         return "the daemon" + (f", pid {pid}" if pid else "")
@@ -311,7 +320,7 @@ def _before(evidence: Json, when: str) -> Iterator[str]:
 
 
 def _facts(evidence: object) -> list[str]:
-    """Evidence as `key: value` lines, without what is told elsewhere, cut where it gets long (`--json` has all)."""
+    """Evidence as `key: value` lines, without what is shown elsewhere, cut where it gets long (`--json` has all)."""
     told = {key: value for key, value in entry(evidence).items() if key not in _TOLD_ELSEWHERE}
     lines = _lines(told, "")
     if len(lines) > _EVIDENCE_LINES:

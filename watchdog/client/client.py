@@ -30,7 +30,7 @@ def request(
 ) -> tuple[int, dict[str, object]]:
     """Send one request, give back status and JSON object. `timeout` in seconds is for the whole exchange.
 
-    `opened` is given the connection: who shuts it down from another thread ends the wait.
+    `opened` is given the connection: shutting it down from another thread ends the wait.
 
     Raises DaemonUnreachable (DaemonBusy: it is there), UnsafeDirectory. An answer with an error status is an answer.
     """
@@ -101,12 +101,14 @@ def check_peer(connection: socket) -> int:
     """
     pid, uid = credentials(connection)
     if uid not in (os.getuid(), 0):
-        raise UnsafeDirectory(f"the daemon there runs as uid {uid}; only our own uid's or root's is spoken to")
+        raise UnsafeDirectory(
+            f"the daemon there runs as uid {uid}; this client talks only to one of its own uid or of root"
+        )
     return pid
 
 
 def credentials(connection: socket) -> tuple[int, int]:
-    """Pid and uid of who listens at the other end, as the kernel says."""
+    """Pid and uid of the process that listens at the other end, as the kernel says."""
     ucred = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)  # struct ucred: pid, uid, gid (unix(7))
     return int.from_bytes(ucred[:4], sys.byteorder), int.from_bytes(ucred[4:8], sys.byteorder)
 
@@ -251,7 +253,7 @@ def _connect(connection: socket, socket_path: str, timeout: float) -> None:
 
 
 def _send(connection: socket, request: bytes) -> None:
-    """Send it all. Who refuses us hangs up at once, and has said why before: that can still be read."""
+    """Send it all. A server that refuses us hangs up at once, and has said why before: that can still be read."""
     try:  # noqa: SIM105  contextlib costs memory
         connection.sendall(request)
     except BrokenPipeError:

@@ -44,7 +44,7 @@ def daemon_of(
 
 
 def _trusted(directory: str) -> bool:
-    """Whether nobody but root and this uid can put a socket there."""
+    """Whether only root and this uid can put a socket there."""
     try:
         found = os.lstat(directory)
     except OSError:
@@ -70,8 +70,8 @@ def _ask(path: str) -> tuple[dict[str, Any], int, int]:
                 raise ValueError("its answer is too long")
     head, _, body = bytes(received).partition(b"\r\n\r\n")
     if b" 200 " not in head.partition(b"\r\n")[0]:
-        raise ValueError("it does not answer that")
+        raise ValueError("it does not support that request")
     answer = json.loads(body)
     if not isinstance(answer, dict) or not isinstance(answer["held"], list):
-        raise ValueError("its answer is none")
+        raise ValueError("its answer is not valid")
     return answer, pid, uid

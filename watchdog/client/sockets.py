@@ -30,7 +30,7 @@ def own_sockets() -> list[str]:
 
 
 def _answers(path: str) -> bool:
-    """Whether somebody listens there: a daemon that was killed leaves its socket behind."""
+    """Whether a process listens there: a daemon that was killed leaves its socket behind."""
     connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     connection.setblocking(False)
     try:
@@ -58,7 +58,7 @@ def runtime_directory(uid: int, told: str) -> str | None:
 def fallbacks(uid: int) -> list[str]:
     """That uid's own directories in /tmp for sockets; where there is none, the one that is to be made.
 
-    Anybody may take the usual name first. Then one with a random end is made beside it, and found again by what nobody
+    Any user may take the usual name first. Then one with a random end is made beside it, and found again by what nobody
     else can make there: a directory of that uid's own, mode 0700.
     """
     usual = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  refused unless it is that uid's own
@@ -82,7 +82,7 @@ def _is_directory_of(path: str, uid: int, closed_to: int = 0) -> bool:
 
 
 def find_socket(explicit: str | None = None) -> str:
-    """The control socket to speak to: told, `$AGENT_WATCHDOG_SOCKET`, the user's, the system's (root: the reverse).
+    """The control socket to use: the given one, `$AGENT_WATCHDOG_SOCKET`, the user's, the system's (root: the reverse).
 
     Where there is none yet, the one that a daemon of our own uid would make.
     """
@@ -101,7 +101,7 @@ def find_socket(explicit: str | None = None) -> str:
 def other_sockets(explicit: str | None = None) -> list[str]:
     """Where else a daemon may take an agent in when the one that `find_socket` names is gone.
 
-    Nowhere where somebody named the socket; the one that an agent's environment holds was not named by anybody.
+    Nowhere else if the user named the socket; the one in an agent's environment was not named by a user.
     """
     inherited = os.environ.get("AGENT_WATCHDOG_SOCKET")
     if explicit or (inherited and not os.environ.get("AGENT_WATCHDOG_ID")):
@@ -133,7 +133,7 @@ def directory_problem(path: str, owners: tuple[int, ...] | None = None) -> str |
     if stat.S_ISLNK(found.st_mode):
         return f"{path} is a symbolic link"
     if not stat.S_ISDIR(found.st_mode):
-        return f"{path} is no directory"
+        return f"{path} is not a directory"
     if found.st_uid not in (owners or (os.getuid(), 0)):
         return f"{path} belongs to uid {found.st_uid}"
     if found.st_mode & 0o022:

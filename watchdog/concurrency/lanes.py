@@ -24,6 +24,10 @@ class Lane:
         """`user`: the uid of that user; None: ours, root's or an admin's."""
         self.user = user
 
+    def leave(self) -> None:
+        """From now on it is ours."""
+        self.user = None
+
 
 FIRST = Lane()
 _LANE: ContextVar[Lane] = ContextVar("lane", default=FIRST)

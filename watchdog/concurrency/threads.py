@@ -92,7 +92,7 @@ async def call(what: str, function: Callable[[], T], seconds: float) -> T:
     Unanswered at once while a former call of that name has not returned.
     """
     if count(what):
-        raise Unanswered(f"{what}: a former look has not returned yet")
+        raise Unanswered(f"{what}: an earlier call has not returned yet")
     answer = wrapped(begin(what, function))
     await asyncio.wait([answer], timeout=seconds)
     if not answer.done():

@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainValidator
+from pydantic_core import PydanticCustomError
 
 from watchdog.concurrency.threads import NSS, noted
+from watchdog.core.hooks import BUILT_IN
 from watchdog.core.kill import Step
 from watchdog.core.names import name_problem
 from watchdog.telemetry.catalogue import CATALOGUE, UNTOLD
@@ -81,7 +83,7 @@ def _log_file(path: str) -> str:
 def _climbing(ladder: tuple[Step, ...]) -> tuple[Step, ...]:
     right = tuple(step for step in Step if step in ladder)
     if ladder != right:
-        raise ValueError(f"must climb, each step once; right: {[str(step) for step in right]}")
+        raise ValueError(f"must be in order, each step once; use {[str(step) for step in right]}")
     return ladder
 
 
@@ -113,7 +115,7 @@ def _group(name: str) -> str:
             with noted(NSS):
                 grp.getgrnam(name)
         except (KeyError, ValueError):
-            raise ValueError("is no group of this machine; right: a name that `getent group` knows") from None
+            raise ValueError("is not a group of this machine; use one that `getent group` lists") from None
     return name
 
 
@@ -123,19 +125,19 @@ def _account(name: str) -> str:
             with noted(NSS):
                 pwd.getpwnam(name)
         except (KeyError, ValueError):
-            raise ValueError("is no user of this machine; right: a name that `getent passwd` knows") from None
+            raise ValueError("is not a user of this machine; use one that `getent passwd` lists") from None
     return name
 
 
 def _agent(name: str) -> str:
     if (problem := name_problem(name)) is not None:
-        raise ValueError(f"fits no agent: a name {problem}; right: one whole name, or a tag that several have")
+        raise ValueError(f"matches no agent: a name {problem}; use one whole name, or a tag that several agents have")
     return name
 
 
 def _whole(word: str) -> str:
     if not word.isprintable() or word != word.strip() or set("*?[]") & set(word):
-        raise ValueError("must be one whole word, as agents have it; patterns are none")
+        raise ValueError("must be one whole word; patterns are not supported")
     return word
 
 
@@ -147,10 +149,19 @@ def _program(name: str) -> str:
 
 def _event(name: str) -> str:
     if name not in CATALOGUE:
-        raise ValueError(f"is no event{suggest(name, CATALOGUE)}")
+        raise ValueError(f"is not an event{suggest(name, CATALOGUE)}")
     if name in UNTOLD:
-        raise ValueError(f"is an event that no command can be told of; right: {UNTOLD[name]}")
+        raise ValueError(f"is an event that is never passed to the command; instead: {UNTOLD[name]}")
     return name
+
+
+def _built_in_hook(name: object) -> str:
+    if isinstance(name, str) and name in BUILT_IN:
+        return name
+    *most, last = map(repr, BUILT_IN)
+    raise PydanticCustomError(
+        "literal_error", "Input should be {expected}", {"expected": f"{', '.join(most)} or {last}"}
+    )
 
 
 Seconds = Annotated[float, Field(strict=True, ge=0.05, le=31_536_000, allow_inf_nan=False)]
@@ -168,6 +179,7 @@ Group = Annotated[str, AfterValidator(_group)]
 Account = Annotated[str, AfterValidator(_account)]
 Address = Annotated[str, AfterValidator(_address)]
 Event = Annotated[str, AfterValidator(_event)]
+BuiltInHook = Annotated[str, PlainValidator(_built_in_hook)]
 AgentName = Annotated[str, AfterValidator(_agent)]
 Type = Annotated[str, AfterValidator(_whole)]  # empty: agents without one
 Tag = Annotated[str, Field(min_length=1), AfterValidator(_whole)]
@@ -179,4 +191,4 @@ def suggest(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if close := difflib.get_close_matches(word, names, 1):
         return f"; did you mean {close[0]!r}?"
-    return f"; right: {', '.join(names)}" if 0 < len(names) <= 14 else ""
+    return f"; use one of {', '.join(names)}" if 0 < len(names) <= 14 else ""

@@ -17,12 +17,12 @@ _WORDS = {
     "string_type": "a text",
     "model_type": "a table",
     "model_attributes_type": "a table",
-    "too_short": "at least one",
+    "too_short": "a list of at least one",
 }
 
 
 def explain(problem: dict[str, Any]) -> str:
-    """One of pydantic's findings as `key: what is wrong; right: ...`."""
+    """One of pydantic's findings as `key: what is wrong; it must be ...`."""
     place = problem["loc"]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{_spelled(part)}" for part in place).removeprefix(".")
     model, default = _find(place)
@@ -30,11 +30,11 @@ def explain(problem: dict[str, Any]) -> str:
     if kind == "extra_forbidden":
         return f"{key}: unknown key{suggest(str(place[-1]), model.model_fields)}"
     if kind == "missing":
-        return f"{key}: is missing" + ("; right: a name of your own" if key.endswith(".name") else "")
+        return f"{key}: is missing" + ("; give it a name" if key.endswith(".name") else "")
     message = str(problem["msg"]).removeprefix("Value error, ")
     message = _WORDS.get(kind, message.removeprefix("Input should be "))
     if kind != "value_error":
-        message = f"{_shown(key, given)} is wrong; right: {message}"
+        message = f"{_shown(key, given)} is wrong; it must be {message}"
     elif not isinstance(given, dict):
         message = f"{_shown(key, given)} {message}"
     return message if not key else f"{key}: {message}" + (f" (default: {default!r})" if default is not None else "")
@@ -47,7 +47,9 @@ def _spelled(key: str) -> str:
 
 def _shown(key: str, given: object) -> str:
     """What stands there, short enough for a line; where a database's address may hold a password, its kind alone."""
-    if key == "registry.url" and ("@" in str(given) or "?" in str(given)):  # who knows where, as it cannot be read
+    if key == "registry.url" and (
+        "@" in str(given) or "?" in str(given)
+    ):  # the password may be anywhere, as the URL cannot be parsed
         kind, colon, _ = str(given).partition("://")
         return repr(f"{kind}://…" if colon and kind.replace("+", "").isalnum() else "…")
     text = given.isoformat() if isinstance(given, date | time) else hide_password(repr(given))

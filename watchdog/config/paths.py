@@ -1,6 +1,6 @@
 """Where things lie: by uid, by XDG, or as systemd says; and the check that a directory is really ours.
 
-It never repairs a directory that looks wrong: that one may be somebody else's trap.
+It never repairs a directory that looks wrong: that one may be another user's trap.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class Paths:
 
 
 def places_for(uid: int, environ: Mapping[str, str]) -> Paths:
-    """Root has the host's places (systemd may name others), anybody else his own.
+    """Root has the host's places (systemd may name others), any other user their own.
 
     A user's $STATE_DIRECTORY is not used: systemd before 254 names ~/.config there. Relative XDG paths are ignored, as
     the XDG specification says. Raises UnsafeDirectory for a uid without a home.
@@ -65,7 +65,7 @@ def squatted(runtime_dir: str) -> str | None:
 def ensure_directories(state_dir: str, runtime_dir: str) -> None:
     """Make both, or check them. Raises UnsafeDirectory.
 
-    Others must reach their notify sockets in root's runtime directory, nobody else's state is anybody's business.
+    Others must reach their notify sockets in root's runtime directory, but state directories are private.
     """
     ensure_directory(state_dir, 0o700)
     ensure_runtime(runtime_dir)
@@ -85,7 +85,7 @@ def notify_directory(runtime_dir: str) -> str:
 
 
 def ensure_directory(path: str, mode: int) -> None:
-    """Make a directory (parents too), or check one that is there: ours, no link, writable by nobody else.
+    """Make a directory (parents too), or check one that is there: ours, no link, not writable by other users.
 
     Raises UnsafeDirectory, also when it cannot be made.
     """
@@ -110,12 +110,12 @@ def _look(path: str, mode: int, *, made: bool) -> None:
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():
-            raise UnsafeDirectory(f"{path}: belongs to uid {found.st_uid}; right: uid {os.geteuid()}")
+            raise UnsafeDirectory(f"{path}: belongs to uid {found.st_uid}; use uid {os.geteuid()}")
         if made:
             os.fchmod(descriptor, mode)  # whatever the umask is
         elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UnsafeDirectory(
-                f"{path}: mode {stat.S_IMODE(found.st_mode):04o}, others may write there; right: {mode:04o}"
+                f"{path}: mode {stat.S_IMODE(found.st_mode):04o}, others may write there; use {mode:04o}"
             )
     finally:
         os.close(descriptor)
@@ -126,7 +126,7 @@ def _named(path: str) -> Iterator[None]:
     try:
         yield
     except NotADirectoryError:
-        raise UnsafeDirectory(f"{path}: a link or a file; right: a directory of uid {os.geteuid()}") from None
+        raise UnsafeDirectory(f"{path}: a link or a file; use a directory of uid {os.geteuid()}") from None
     except OSError as error:
         raise UnsafeDirectory(f"{path}: cannot be used: {error.strerror}") from None
 
@@ -145,4 +145,4 @@ def _home(uid: int) -> str:
         with threads.noted(threads.NSS):
             return pwd.getpwuid(uid).pw_dir
     except KeyError:  # a uid that only a container knows
-        raise UnsafeDirectory(f"uid {uid} has no home directory; right: set HOME, or XDG_STATE_HOME") from None
+        raise UnsafeDirectory(f"uid {uid} has no home directory; set HOME, or XDG_STATE_HOME") from None

@@ -1,8 +1,8 @@
 """What can be read of a configuration file that is no TOML: its other faults are reported together with that one.
 
 tomllib stops at the first fault. Here the file is cut at its section headers, each part is read by itself, and a line
-that cannot be read is left out, so that all that is wrong with a file is told at once. Nothing of it is ever used: a
-file with a fault is refused as a whole.
+that cannot be read is left out, so that all that is wrong with a file is reported at once. Nothing of it is ever used:
+a file with a fault is refused as a whole.
 """
 
 import re
@@ -69,12 +69,12 @@ def _part(
         elif whole is None or (whole[1] == "]]") is not is_list:
             is_list = sections.get(name, is_list)
             right = f"[[{name}]]" if is_list else f"[{name}]"
-            found.faults.append(f"not TOML: line {begin + 1} is no header of a section; right: {right}")
+            found.faults.append(f"not TOML: line {begin + 1} is not a section header; use {right}")
             body[0] = right
         if not is_list and name in seen and whole is not None:
             found.faults.append(
-                f"not TOML: [{name}] is declared at lines {seen[name]} and {begin + 1};"
-                f" right: one [{name}], with the keys of both"
+                f"not TOML: [{name}] is declared at lines {seen[name]} and {begin + 1}; use one [{name}],"
+                " with the keys of both"
             )
         seen.setdefault(name, begin + 1)
     data = _read(body, begin, name, found)
@@ -137,7 +137,7 @@ def _bare(line: str) -> str | None:
     elif re.fullmatch(r"[0-9.]+ ?[A-Za-z%]+", value):
         seconds = key.endswith("_seconds")
         right = "a number of seconds without a unit" if seconds else "a number without a unit, or a text in quotes"
-    return f"{key} = {shown}; right: {right}"
+    return f"{key} = {shown}; use {right}"
 
 
 def _fails(line: str) -> bool:
@@ -151,7 +151,7 @@ def _fails(line: str) -> bool:
 def line_of(text: str, key: str) -> int | None:
     """The line of a file on which a key such as `policy[0].match.type` stands, or what it is a part of (`policy[0]`).
 
-    None: it is not there, or that cannot be told without reading texts of several lines, which may look like keys.
+    None: it is not there, or that cannot be known without reading texts of several lines, which may look like keys.
     """
     found_parts = re.findall(r"\[(\d+)\]|([\w-]+)", key)
     place: list[str | int] = [int(index) if index else name for index, name in found_parts]
@@ -192,8 +192,8 @@ def _again(error: str, body: list[str], at: int, begin: int, name: str) -> str |
     if not former:
         return None
     whole = f"{name}.{key}" if name else key
-    return f"{whole} is set at lines {begin + former[-1] + 1} and {begin + at + 1}; right: one of them"
+    return f"{whole} is set at lines {begin + former[-1] + 1} and {begin + at + 1}; keep one of them"
 
 
 def _unended(line: int) -> str:
-    return f"what begins at line {line} is never ended (a quote or a bracket is missing)"
+    return f"what begins at line {line} is never closed (a quote or a bracket is missing)"

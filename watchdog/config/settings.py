@@ -1,6 +1,6 @@
 """The configuration: one strict TOML file -> frozen `Settings`. Nothing else in the house reads configuration.
 
-All problems are told at once, each with file, key and what would be right; the daemon then exits with 78.
+All problems are reported at once, each with file, key and what to use; the daemon then exits with 78.
 An empty string means "as the circumstances say": by uid for paths, machine-id for the host, off for the rest.
 """
 
@@ -51,7 +51,7 @@ _ENDLESS_KEY = re.compile(
 _SECTIONS = {name: "tuple" in str(field.annotation) for name, field in Config.model_fields.items()}  # [[list]] or not
 _KEYED = re.compile(r"([a-z_][\w-]*(?:\[\d+\]|\.[\w-]+)*): ")  # how a problem with a key begins
 _MARK = b"\xef\xbb\xbf"
-_MOST = 50  # problems told of one file; it is another file than was meant
+_MOST = 50  # problems reported of one file; with more it is another file than was meant
 _SOCKET_ROOM = 63  # sun_path holds 107 bytes (unix(7)); "/notify/run-" and 32 hex digits need 44 of them
 
 
@@ -169,14 +169,14 @@ def _open(path: str, flags: int) -> int:
 
 
 def parse(text: bytes, path: str, places: Paths | None = None) -> Config:
-    """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; right: ...`.
+    """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; it must be ...`.
 
     `places`: where the daemon's files would lie; then also what contradicts itself in the rest of a file with faults.
     """
     if len(text) > _LARGEST:
-        raise ConfigError([f"{path}: is larger than {_LARGEST} bytes; right: what config/agent-watchdog.toml shows"])
+        raise ConfigError([f"{path}: is larger than {_LARGEST} bytes; use what config/agent-watchdog.toml shows"])
     if _ENDLESS_KEY.search(text):
-        raise ConfigError([f"{path}: a key of more than 100 parts; right: section.key"])
+        raise ConfigError([f"{path}: a key of more than 100 parts; use section.key"])
     words, faults = _decoded(text, path)
     unread: set[str] = set()
     try:
@@ -211,7 +211,7 @@ def _decoded(text: bytes, path: str) -> tuple[str, list[str]]:
     faults, left_out = [], 0
     if text.startswith(_MARK):
         text, left_out = text.removeprefix(_MARK), len(_MARK)
-        faults.append("begins with a byte order mark, which TOML does not know; right: UTF-8 without it")
+        faults.append("begins with a byte order mark, which TOML does not allow; save it as UTF-8 without one")
     try:
         return text.decode("utf-8"), faults
     except UnicodeDecodeError as error:
@@ -231,7 +231,7 @@ def _twice(text: str, error: str) -> str | None:
     first = next((number for number, line in enumerate(text.split("\n"), 1) if header.match(line)), None)
     if first is None or first == int(said[2]):
         return None
-    return f"[{name}] is declared at lines {first} and {said[2]}; right: one [{name}], with the keys of both"
+    return f"[{name}] is declared at lines {first} and {said[2]}; use one [{name}], with the keys of both"
 
 
 def _rest(
@@ -291,18 +291,18 @@ def _resolved(config: Config, file: str | None, places: Paths) -> tuple[Settings
     problems = list(_contradictions(config))
     if len(os.fsencode(runtime_dir)) > _SOCKET_ROOM:
         problems.append(
-            f"daemon.runtime_dir: {runtime_dir!r} is too long for sockets in it; right: at most {_SOCKET_ROOM} bytes"
+            f"daemon.runtime_dir: {runtime_dir!r} is too long for sockets in it; use at most {_SOCKET_ROOM} bytes"
         )
     if not config.registry.url and not plain_in_url(state_dir):
         problems.append(
-            f"daemon.state_dir: {state_dir!r} holds ? or %, which a database's URL takes for something else;"
-            " right: another directory, or registry.url"
+            f"daemon.state_dir: {state_dir!r} holds ? or %, which are special in a database URL; use another"
+            " directory, or set registry.url"
         )
     registry_url = config.registry.url or f"sqlite:///{state_dir}/registry.db"
     if config.log.file and _is_ours(config.log.file, file, state_dir, runtime_dir, registry_url):
         problems.append(
-            f"log.file: {config.log.file!r} is or may become a file that the daemon works by; right: a name that ends"
-            " in .log, outside of the runtime directory"
+            f"log.file: {config.log.file!r} is or may become one of the daemon's own files; use a name that"
+            " ends in .log, outside the runtime directory"
         )
     hooks = DEFAULT_HOOKS if config.hook is None else config.hook
     settings = Settings(
@@ -367,14 +367,14 @@ def _contradictions(config: Config) -> Iterable[str]:
         if after < least:
             yield (
                 f"{key}: {after:g} is less than two sweeps"
-                f" (sweep.interval_seconds = {config.sweep.interval_seconds:g}); right: at least {least:g}"
+                f" (sweep.interval_seconds = {config.sweep.interval_seconds:g}); use at least {least:g}"
             )
     names = [hook.name for hook in config.hook or ()]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"hook: the name {name!r} is used {names.count(name)} times; right: one name for each, logs go by it"
+        yield f"hook: the name {name!r} is used {names.count(name)} times; give each its own name, as logs use it"
     yield from _needs(DEFAULT_HOOKS if config.hook is None else config.hook)
     if not config.cleanup.roots or "/" in config.cleanup.roots:
-        yield 'cleanup.roots: must name directories below /; right: ["/tmp", "/var/tmp"]'
+        yield 'cleanup.roots: must name directories below /; use ["/tmp", "/var/tmp"]'
 
 
 def _is_ours(log: str, file: str | None, state_dir: str, runtime_dir: str, registry_url: str) -> bool:
@@ -402,7 +402,7 @@ def _needs(hooks: Sequence[HookSection]) -> Iterable[str]:
             if name not in names:
                 yield f"{key}: there is no hook {name!r}{suggest(name, names)}"
             elif name not in names[:number]:
-                yield f"{key}: {name!r} does not stand before it; right: in the order of the file, without a ring"
+                yield f"{key}: {name!r} is not listed before it; list each hook after those it needs, without a cycle"
 
 
 def _writable(path: str, found: os.stat_result, uid: int) -> list[str]:
@@ -412,7 +412,7 @@ def _writable(path: str, found: os.stat_result, uid: int) -> list[str]:
     too_open = stat.S_IWOTH if uid else stat.S_IWOTH | stat.S_IWGRP
     if found.st_mode & too_open or found.st_uid not in (0, uid):
         return [
-            f"{path}: mode {stat.S_IMODE(found.st_mode):04o} of uid {found.st_uid}: others could change what the"
-            f" daemon runs; right: chmod go-w, owner uid {uid}"
+            f"{path}: mode {stat.S_IMODE(found.st_mode):04o} of uid {found.st_uid}: others could change what"
+            f" the daemon runs; run chmod go-w, and make its owner uid {uid}"
         ]
     return []

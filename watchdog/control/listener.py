@@ -4,7 +4,6 @@ import os
 import stat
 from contextlib import AsyncExitStack, suppress
 
-from watchdog.agents.tracker import AgentTracker
 from watchdog.concurrency import threads
 from watchdog.config.paths import ensure_directories, notify_directory
 from watchdog.control.context import ControlContext
@@ -18,11 +17,11 @@ PATIENCE = 1.0  # seconds for a look at the runtime directory, which a sweep wai
 
 
 class ControlSocket:
-    """Serves the desk at its path, and again when somebody removed the socket or its directory."""
+    """Serves the context at its path, and again when the socket or its directory was removed."""
 
-    def __init__(self, desk: ControlContext, locks: InstanceLocks, hearing: AgentTracker) -> None:
-        self.desk = desk
-        self._hearing = hearing
+    def __init__(self, context: ControlContext, locks: InstanceLocks | None) -> None:
+        self.context = context
+        self._sockets = context.registrar.tracker.sockets
         self._locks = locks
         self._open = AsyncExitStack()
         self._inode: int | None = None
@@ -30,39 +29,39 @@ class ControlSocket:
         self._missing: set[str] = set()  # agents whose socket does not lie there, and could not be made
         self._cut_off: set[str] = set()  # agents that could not reach us while our socket was gone
         self._said = False
-        self._shortage = FdExhaustion(lambda: desk.unheard(os.geteuid()), desk.log)
+        self._shortage = FdExhaustion(lambda: context.unheard(os.geteuid()), context.log)
 
     async def open(self) -> None:
         """Listen. Raises OSError when the socket cannot be made."""
         self._shortage.watch()
-        self.desk.recorder.new_events.reopen()
-        await self._open.enter_async_context(serve(self.desk))
-        self._inode = os.stat(self.desk.socket_path).st_ino
+        self.context.recorder.new_events.reopen()
+        await self._open.enter_async_context(serve(self.context))
+        self._inode = os.stat(self.context.socket_path).st_ino
 
     async def keep(self) -> None:
-        """Look whether our sockets still lie at their paths; if not, nobody could reach us: say so and listen anew.
+        """Look whether our sockets still lie at their paths; if not, no client can reach us: say so and listen again.
 
-        While nobody can, no agent's silence is its own; afterwards each has one fresh limit. While the runtime
+        While none can, no agent's silence is its own; afterwards each has one fresh limit. While the runtime
         directory is another daemon's, what lies there is that daemon's.
         """
         self._shortage.look()
-        directory = self.desk.settings.runtime_dir
+        directory = self.context.settings.runtime_dir
         try:
             ours, there = await threads.call(f"runtime directory {directory}", self._look, PATIENCE)
         except threads.Unanswered:
-            return  # said as `call.stuck`; whoever is connected is heard, and nobody else's path is known to be gone
+            return  # said as `call.stuck`; whoever is connected is heard, and no other agent's path is known to be gone
         if there:
             await self._keep_notify(directory)
             return
-        for agent in self.desk.fleet:
-            if agent.promised and not agent.channel_lost:
-                agent.lose_channel()
+        for agent in self.context.fleet:
+            if agent.heartbeat.said.promised and not agent.heartbeat.silence.hindrance.channel_lost:
+                agent.heartbeat.silence.lose_channel()
                 self._cut_off.add(agent.agent_id)
         if not self._said:
             self._said = True
-            self.desk.log.event("control.lost", socket=self.desk.socket_path)
+            self.context.log.event("control.lost", socket=self.context.socket_path)
         await self.close()
-        self._inode = None  # what still lies there answers nobody
+        self._inode = None  # what still lies there answers no client
         if not ours:
             return  # said; the next sweep tries again
         try:
@@ -71,10 +70,10 @@ class ControlSocket:
         except (OSError, WatchdogError):
             return  # the same
         self._said = False
-        self.desk.log.event("control.reopened", socket=self.desk.socket_path)
+        self.context.log.event("control.reopened", socket=self.context.socket_path)
         await self._keep_notify(directory)
-        for agent in filter(None, map(self.desk.fleet.get, self._cut_off)):
-            agent.find_channel()
+        for agent in filter(None, map(self.context.fleet.get, self._cut_off)):
+            agent.heartbeat.silence.find_channel()
         self._cut_off.clear()
 
     async def _keep_notify(self, directory: str) -> None:
@@ -83,7 +82,7 @@ class ControlSocket:
         Those of `run` are made again by it. Whose cannot be made, its silence is the channel's until it is there.
         """
         notify = f"{directory}/notify/"
-        fleet, sockets = self.desk.fleet, self._hearing.sockets
+        fleet, sockets = self.context.fleet, self._sockets
         of_run = {
             agent.agent_id: agent.notify_socket
             for agent in fleet
@@ -101,46 +100,46 @@ class ControlSocket:
         made, missing = found
         adopted = sockets.adopt(made)
         for agent in filter(None, map(fleet.get, adopted)):
-            agent.find_channel()
-            agent.forgive()
+            agent.heartbeat.silence.find_channel()
+            agent.heartbeat.silence.forgive()
         for agent in filter(None, map(fleet.get, missing - self._missing)):
-            agent.lose_channel()
+            agent.heartbeat.silence.lose_channel()
         for agent in filter(None, map(fleet.get, self._missing - missing)):
-            agent.find_channel()
+            agent.heartbeat.silence.find_channel()
         self._missing = missing
         if adopted:
-            self.desk.log.event("agent.sockets_made_again", directory=notify, agents=len(adopted))
+            self.context.log.event("agent.sockets_made_again", directory=notify, agents=len(adopted))
 
     def _made(self, places: Places, of_run: dict[str, str]) -> tuple[Made, set[str]] | None:
         """In a thread. None: the directory is as it was when all lay there; it changes with each that comes or goes."""
-        notify = f"{self.desk.settings.runtime_dir}/notify"
+        notify = f"{self.context.settings.runtime_dir}/notify"
         stamp = _stamp(notify)
         if stamp is not None and stamp == self._stamp:
             return None
         if stamp is None:
             with suppress(OSError, WatchdogError):
                 self._make()
-        made, missing = self._hearing.sockets.made_again(places)
+        made, missing = self._sockets.made_again(places)
         missing |= {agent_id for agent_id, path in of_run.items() if not _is_socket(path)}
         self._stamp = None if made or missing else stamp
         return made, missing
 
     async def close(self) -> None:
-        """Let go of everybody who talks."""
+        """Close the connections of all clients."""
         await self._open.aclose()
 
     def _look(self) -> tuple[bool, bool]:
         """Whether the runtime directory is ours, and our socket lies there. In a thread: a directory may hang."""
-        return self._locks.keep(), self._lies_there()
+        return self._locks is None or self._locks.keep(), self._lies_there()
 
     def _make(self) -> None:
-        settings = self.desk.settings
+        settings = self.context.settings
         ensure_directories(settings.state_dir, settings.runtime_dir)
         notify_directory(settings.runtime_dir)
 
     def _lies_there(self) -> bool:
         try:
-            return os.stat(self.desk.socket_path).st_ino == self._inode
+            return os.stat(self.context.socket_path).st_ino == self._inode
         except OSError:
             return False
 

@@ -6,7 +6,6 @@ said once and tried again with each sweep.
 
 import asyncio
 import socket
-from collections.abc import Callable
 
 from aiohttp import web
 
@@ -15,10 +14,10 @@ from watchdog.config.fields import split_address
 from watchdog.control.server import Speaker
 from watchdog.core.admission import Bucket
 from watchdog.telemetry.logger import EventLogger
-from watchdog.telemetry.metrics import CONTENT_TYPE
+from watchdog.telemetry.metrics import CONTENT_TYPE, Metrics
 
 MOST = 16  # connections at a time; Prometheus has one, and descriptors are for pidfds
-# Connections a second, of one request each: whoever reaches the port may ask without end, nobody knows who it is, and
+# Connections a second, of one request each: whoever reaches the port may ask without end, and is not known, and
 # an answer takes 2 ms of the event loop. What is beyond is closed at once.
 RATE, BURST = 20.0, 40.0
 PATIENCE = 10.0  # seconds of one connection: a scrape takes milliseconds
@@ -27,8 +26,8 @@ PATIENCE = 10.0  # seconds of one connection: a scrape takes milliseconds
 class Scrape:
     """Keeps listening at the address that is wanted."""
 
-    def __init__(self, text: Callable[[], bytes], log: EventLogger) -> None:
-        self._text = text
+    def __init__(self, metrics: Metrics, log: EventLogger) -> None:
+        self._metrics = metrics
         self._log = log
         self._at = ""
         self._said = ""
@@ -60,7 +59,7 @@ class Scrape:
         self._log.event("metrics.listening", listen=listen)
 
     async def close(self) -> None:
-        """Serve nobody any more."""
+        """Stop serving."""
         server, runner = self._server, self._runner
         self._at, self._server, self._runner = "", None, None
         if server is not None:
@@ -96,7 +95,7 @@ class Scrape:
             raise
 
     async def _answer(self, _: web.Request) -> web.Response:
-        answer = web.Response(body=self._text(), headers={"Content-Type": CONTENT_TYPE})
+        answer = web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
         answer.force_close()  # what else came on this connection is not answered
         return answer
 

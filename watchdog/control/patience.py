@@ -1,7 +1,7 @@
 """How long one answer waits for what comes after the proof that an agent is dead: its cleanup, done as its owner.
 
 Whoever owns the agent can have that take as long as its deadlines let it (a helper that is stopped, a disk that hangs).
-In an answer to somebody else it is a few seconds, and none for those that are ended after one that took them all. The
+In an answer to another user it is a few seconds, and none for those that are killed after one that took them all. The
 cleanup goes on all the same.
 """
 

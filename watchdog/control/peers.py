@@ -1,12 +1,12 @@
-"""Who speaks on a connection, told by the kernel, and how many connections he may hold.
+"""The kernel's answer to who speaks on a connection, and how many connections a user may hold.
 
-Nothing that a client writes says who it is. A slow or hostile client costs its own user's connections and nobody
-else's: `ConnectionLimiter` counts them per uid and per user, keeps a share of the descriptors for pidfds and some for
+Nothing that a client writes says who it is. A slow or hostile client costs its own user's connections and no other
+user's: `ConnectionLimiter` counts them per uid and per user, keeps a share of the descriptors for pidfds and some for
 root, and closes a connection that does not begin. The price of a request is asked before it is parsed: one that has to
 be refused, or to wait for its tokens, stays unread meanwhile. A client that only connects pays as well: `Listener`
-closes the connections of a user that connects more often than it could ask anything.
-Clients that follow the history have places of their own; and a connection that was refused for a limit may have carried
-a heartbeat, so `unheard` is told whose it was.
+closes the connections of a user that connects more often than it could ask anything. Clients that follow the history
+have places of their own; and a connection that was refused for a limit may have carried a heartbeat, so `unheard` is
+told whose it was.
 """
 
 import asyncio
@@ -121,7 +121,7 @@ class ConnectionLimiter:
         return Guarded(self)
 
     def user_of(self, uid: int) -> int | None:
-        """The user whose share its connections count for; None: nobody's."""
+        """The user whose share its connections count for; None: no user's."""
         if uid in (0, os.geteuid()):
             return None
         return uid if self.admission is None else self.admission.user_of(uid)
@@ -149,8 +149,8 @@ class ConnectionLimiter:
             return "the daemon has too many connections open; try again"
         if not may_take(self.open.users[user], everyone, self.per_uid, self.total):
             return (
-                f"the user of uid {peer.uid} (uid {user}) has {self.open.users[user]} connections open, and others"
-                " want some, too; close some, or try again"
+                f"the user of uid {peer.uid} (uid {user}) has {self.open.users[user]} connections open, and"
+                " other users need some; close some, or try again"
             )
         return None
 
@@ -194,7 +194,7 @@ class ConnectionLimiter:
 
 
 class Listener(socket.socket):
-    """Accepts for the event loop whom the gate lets knock, and tells the others to come again.
+    """Accepts for the event loop the connections that the gate admits, and asks the others to try again.
 
     Without this a user that connects and leaves as fast as it can fills the backlog: root's client is then refused by
     the kernel (EAGAIN), and no `run` brings its agent's heartbeat. To hang up takes 15 us, what asyncio does 200.
@@ -253,7 +253,7 @@ def too_often(uid: int, user: int, seconds: float) -> Limited:
     """What a user is told whose tokens are used up. `seconds`: until they are there."""
     after = retry_after(seconds)
     whose = f"uid {uid}" if uid == user else f"the user of uid {uid} (uid {user})"
-    return Limited(f"{whose} asks more than its share; try again in {after} s", after)
+    return Limited(f"{whose} exceeds its share of requests; try again in {after} s", after)
 
 
 class Guarded(asyncio.Protocol):

@@ -1,9 +1,10 @@
 """Agents of other hosts on a shared registry: seen as their daemons last wrote them down, and never touched from here.
 
-`WORD@HOST` means one of them; so does a whole agent id. Whoever is ordered to end is ended by his own host's daemon,
-which finds the order within a sweep interval: what is done here is a row in the registry, and looking for its outcome.
+`WORD@HOST` means one of them; so does a whole agent id. An agent that is to be killed is killed by its own host's
+daemon, which finds the order within a sweep interval: what is done here is a row in the registry, and looking for its
+outcome.
 
-The kernel says who speaks on this host alone: uid 1000 elsewhere may be somebody else. So other hosts' agents are for
+The kernel says who speaks on this host alone: uid 1000 elsewhere may be another person. So other hosts' agents are for
 root, the admin group, and whose daemon it is.
 """
 
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from watchdog.agents import selectors
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.persistence import restore
 from watchdog.control.context import ControlContext, Json
@@ -52,49 +54,49 @@ class TargetOnHost:
     host: str
 
 
-async def place(desk: ControlContext, peer: Peer, target: str) -> TargetOnHost:
+async def place(context: ControlContext, peer: Peer, target: str) -> TargetOnHost:
     """Where a target is. Raises AgentNotFound and Ambiguous for a host, Forbidden for another host's."""
     word, at, host = target.rpartition("@")
     if not at:
-        return TargetOnHost(target, await _host_of(desk, peer, target))
+        return TargetOnHost(target, await _host_of(context, peer, target))
     if not peer.admin:
-        if host != desk.host:
+        if host != context.host:
             raise _forbidden(peer)
         return TargetOnHost(word, host)
-    hosts = {desk.host, *await desk.store.read(desk.store.store.hosts)}
+    hosts = {context.host, *await context.store.read(context.store.store.hosts)}
     fits = [host] if host in hosts else [h for h in hosts if len(host) >= _PREFIX and h.startswith(host)]
     if len(fits) > 1:
-        raise Ambiguous(f"host {host!r} fits {len(fits)}, say which: {', '.join(sorted(fits))}")
+        raise Ambiguous(f"host {host!r} matches {len(fits)} hosts; name one: {', '.join(sorted(fits))}")
     if fits:
         return TargetOnHost(word, fits[0])
     if target.startswith("task:"):
-        return TargetOnHost(target, desk.host)  # a task's id may hold an @ of its own
+        return TargetOnHost(target, context.host)  # a task's id may hold an @ of its own
     raise AgentNotFound(f"no host {host!r} has agents in this registry; known are {', '.join(sorted(hosts))}")
 
 
-async def house(desk: ControlContext, host: str) -> HostView:
+async def house(context: ControlContext, host: str) -> HostView:
     """The host's living agents and holds."""
-    if host == desk.host:
-        return HostView(host, desk.fleet, desk.holds)
-    store = desk.store
+    if host == context.host:
+        return HostView(host, context.fleet, context.holds)
+    store = context.store
     rows, _ = await store.read(store.store.live_agents, host)
     fleet = Fleet()
     for row in rows:
-        fleet.add(remembered(desk, row))
+        fleet.add(remembered(context, row))
     return HostView(host, fleet, Holds(await store.read(store.store.active_holds, host)))
 
 
-def remembered(desk: ControlContext, row: AgentRow) -> Agent:
+def remembered(context: ControlContext, row: AgentRow) -> Agent:
     """A living agent of another host as its daemon wrote it down: for looking at, never to be handed to a worker."""
-    agent = Agent(row.registration, desk.settings.policy_for(row.registration), row.status)
+    agent = Agent(row.registration, context.settings.policy_for(row.registration), row.status)
     restore(agent, row)
-    agent.verdict, agent.line = row.verdict, row.error_message or ""
+    agent.judged.written(row.verdict, row.error_message or "")
     return agent
 
 
-async def ended(desk: ControlContext, where: TargetOnHost) -> AgentRow:
+async def ended(context: ControlContext, where: TargetOnHost) -> AgentRow:
     """The newest ended agent of that id or name on that host. Raises AgentNotFound."""
-    for row in await desk.store.read(desk.store.store.find, where.word):
+    for row in await context.store.read(context.store.store.find, where.word):
         if row.status in ENDED and row.registration.host == where.host:
             return row
     raise AgentNotFound(
@@ -102,35 +104,35 @@ async def ended(desk: ControlContext, where: TargetOnHost) -> AgentRow:
     )
 
 
-async def one(desk: ControlContext, house: HostView, where: TargetOnHost) -> Agent | AgentRow:
+async def one(context: ControlContext, house: HostView, where: TargetOnHost) -> Agent | AgentRow:
     """One agent of another host, the living one of that name before the newest that has ended."""
     try:
         return selectors.select_one(house.fleet, where.word)
     except AgentNotFound:
-        return await ended(desk, where)
+        return await ended(context, where)
 
 
-async def listed(desk: ControlContext, peer: Peer, *, ended: bool, tag: str | None, name: str | None) -> list[Json]:
-    """Other hosts' agents for a list; to those who may not act on them, what everybody may know."""
-    rows = await desk.store.read(desk.store.store.agents, ended=ended, tag=tag)
-    rows = [row for row in rows if row.registration.host != desk.host and name in (None, row.registration.name)]
+async def listed(context: ControlContext, peer: Peer, *, ended: bool, tag: str | None, name: str | None) -> list[Json]:
+    """Other hosts' agents for a list; for callers that may not act on them, what every user may know."""
+    rows = await context.store.read(context.store.store.agents, ended=ended, tag=tag)
+    rows = [row for row in rows if row.registration.host != context.host and name in (None, row.registration.name)]
     if not peer.admin:
         # A tag is evidence: it must not be found out by asking for it.
         return [] if tag is not None else [views.public(row) | {"host": row.registration.host} for row in rows]
-    entries, heard = [], {host: await _daemon(desk, host) for host in {row.registration.host for row in rows}}
+    entries, heard = [], {host: await _daemon(context, host) for host in {row.registration.host for row in rows}}
     for row in rows:
-        agent = row if row.status in ENDED else remembered(desk, row)
+        agent = row if row.status in ENDED else remembered(context, row)
         entries.append(views.listed(agent, peer) | _differences(agent, heard[row.registration.host]))
-    await failures.add(desk, entries)
+    await failures.add(context, entries)
     return entries
 
 
-async def differences(desk: ControlContext, agent: Agent | AgentRow) -> Json:
+async def differences(context: ControlContext, agent: Agent | AgentRow) -> Json:
     """What is to be said otherwise of another host's agent: its policy, its holds, its next verdict are not ours."""
     reg = agent.reg if isinstance(agent, Agent) else agent.registration
-    if reg.host == desk.host:
+    if reg.host == context.host:
         return {}
-    return _differences(agent, await _daemon(desk, reg.host))
+    return _differences(agent, await _daemon(context, reg.host))
 
 
 def _differences(agent: Agent | AgentRow, daemon: str) -> Json:
@@ -139,28 +141,28 @@ def _differences(agent: Agent | AgentRow, daemon: str) -> Json:
     host = agent.reg.host
     return {
         "host": host,
-        "why": agent.line or f"as last written by its host's daemon, which {daemon}",
+        "why": agent.judged.line or f"as last written by its host's daemon, which {daemon}",
         "after_seconds": views.seconds(agent.reg.stall_after),
         "outlook": [f"The daemon of host {host} judges it, and {daemon}. This is what that wrote last."],
     }
 
 
-async def _daemon(desk: ControlContext, host: str) -> str:
-    heard = await desk.store.read(desk.store.store.daemon_heard, host)
+async def _daemon(context: ControlContext, host: str) -> str:
+    heard = await context.store.read(context.store.store.daemon_heard, host)
     return {True: "is connected", False: "is not connected", None: "may be there or not"}[heard]
 
 
-async def hint(desk: ControlContext, peer: Peer, word: str) -> str:
-    """Where else somebody of that name lives, as the end of a sentence; empty when nowhere, or not for this peer."""
+async def hint(context: ControlContext, peer: Peer, word: str) -> str:
+    """Where else an agent of that name lives, as the end of a sentence; empty when nowhere, or not for this peer."""
     if not peer.admin:
         return ""
-    rows = await desk.store.read(desk.store.store.find, word, live_only=True)
+    rows = await context.store.read(context.store.store.find, word, live_only=True)
     there = sorted({f"{row.registration.name}@{row.registration.host}" for row in rows if row.status in LIVE})
     return f"; on another host: {', '.join(there[:5])}" if there else ""
 
 
 async def order(
-    desk: ControlContext,
+    context: ControlContext,
     peer: Peer,
     agent: Agent,
     reason: Reason,
@@ -173,8 +175,8 @@ async def order(
 
     `cleanup`: seconds for what comes after the proof that all of it is dead.
     """
-    store, host, name = desk.store, agent.reg.host, f"{agent.reg.name}@{agent.reg.host}"
-    by = f"{peer.by} of host {desk.host}"
+    store, host, name = context.store, agent.reg.host, f"{agent.reg.name}@{agent.reg.host}"
+    by = f"{peer.by} of host {context.host}"
     why = options.text or f"asked for by {by}"
     request_id = secrets.token_hex(8)
     opened = await store.write(
@@ -183,7 +185,7 @@ async def order(
         agent.agent_id,
         reason,
         by=by,
-        now=desk.now(),
+        now=context.now(),
         identity=agent.identity,
         options=to_json(options, 0, why),
         why=why,
@@ -191,14 +193,14 @@ async def order(
     )
     if opened:
         facts = {"agent_id": agent.agent_id, "name": agent.reg.name, "request_id": request_id}
-        desk.event("kill.requested", **facts, reason=reason, by=by, why=why, for_host=host)
-    row = (await store.read(store.store.request, request_id) if opened else None) or await _open(desk, agent)
+        context.event("kill.requested", **facts, reason=reason, by=by, why=why, for_host=host)
+    row = (await store.read(store.store.request, request_id) if opened else None) or await _open(context, agent)
     result = {**outcome_of(agent, row.request_id, None, options, waited=False), "host": host}
     if limit is None:
         return result | {"message": f"an order for the daemon of host {host} is committed (agent-watchdog why {name})"}
-    row, waits = await _followed(desk, row, host, limit, cleanup)
+    row, waits = await _followed(context, row, host, limit, cleanup)
     if waits is not None:
-        message = f"ordered, not ended yet: {waits} (agent-watchdog why {name})"
+        message = f"requested, not finished yet: {waits} (agent-watchdog why {name})"
         return result | {"success": False, "error": "waiting", "message": message, "http_status": 202}
     outcome = {"success": row.status == "done", **row.outcome}
     if row.finished_at is None and row.step == KillStep.CLEANUP:
@@ -208,32 +210,32 @@ async def order(
     return {**outcome_of(agent, row.request_id, outcome, options, waited=True, at=f"@{host}"), "host": host}
 
 
-async def hold(desk: ControlContext, peer: Peer, agent: Agent, reason: str, until: datetime | None) -> None:
+async def hold(context: ControlContext, peer: Peer, agent: Agent, reason: str, until: datetime | None) -> None:
     """Store a hold for another host's daemon, in place of earlier ones on the same agent."""
-    store = desk.store
+    store = context.store
     row = await store.write(
-        store.store.add_hold, agent.agent_id, reason, peer.uid, desk.now(), until, host=agent.reg.host
+        store.store.add_hold, agent.agent_id, reason, peer.uid, context.now(), until, host=agent.reg.host
     )
-    await unhold(desk, agent, but=row.id)
+    await unhold(context, agent, but=row.id)
 
 
-async def unhold(desk: ControlContext, agent: Agent, *, but: int | None = None) -> list[HoldRow]:
+async def unhold(context: ControlContext, agent: Agent, *, but: int | None = None) -> list[HoldRow]:
     """End the holds on one agent of another host, and give them back."""
-    store, ended = desk.store, []
+    store, ended = context.store, []
     for row in await store.read(store.store.active_holds, agent.reg.host):
         its = row.agent_id == agent.agent_id and row.id != but
-        if its and await store.write(store.store.end_hold, row.id, desk.now()):
+        if its and await store.write(store.store.end_hold, row.id, context.now()):
             ended.append(row)
     return ended
 
 
-async def _host_of(desk: ControlContext, peer: Peer, target: str) -> str:
+async def _host_of(context: ControlContext, peer: Peer, target: str) -> str:
     """The host of a whole agent id; everything else is of this one."""
-    if not _ID.fullmatch(target) or desk.fleet.get(target) is not None:
-        return desk.host
-    row = await desk.store.read(desk.store.store.agent, target)
-    if row is None or row.registration.host == desk.host:
-        return desk.host
+    if not _ID.fullmatch(target) or context.fleet.get(target) is not None:
+        return context.host
+    row = await context.store.read(context.store.store.agent, target)
+    if row is None or row.registration.host == context.host:
+        return context.host
     if not peer.admin:
         raise _forbidden(peer)
     return row.registration.host
@@ -241,25 +243,25 @@ async def _host_of(desk: ControlContext, peer: Peer, target: str) -> str:
 
 def _forbidden(peer: Peer) -> Forbidden:
     return Forbidden(
-        f"agents of other hosts are for root and the admin group: uid {peer.uid} may be somebody else there"
+        f"only root and the admin group may act on agents of other hosts: uid {peer.uid} may be another user there"
     )
 
 
-async def _open(desk: ControlContext, agent: Agent) -> RequestRow:
+async def _open(context: ControlContext, agent: Agent) -> RequestRow:
     """The order that was open already."""
-    for row in await desk.store.read(desk.store.store.requests_of, agent.agent_id):
+    for row in await context.store.read(context.store.store.requests_of, agent.agent_id):
         if row.status in OPEN_STATUSES:
             return row
     raise Conflict(f"another order for {agent.reg.name}@{agent.reg.host} ended just now; ask again")
 
 
 async def _followed(
-    desk: ControlContext, row: RequestRow, host: str, limit: float, cleanup: float
+    context: ControlContext, row: RequestRow, host: str, limit: float, cleanup: float
 ) -> tuple[RequestRow, str | None]:
     """The order when it is over, or nothing but its cleanup goes on; or why it is still waited for."""
-    store, began = desk.store, desk.clock.mono()
+    store, began = context.store, context.clock.mono()
     proved: float | None = None
-    patience = max(TAKE_UP, 3 * desk.settings.interval.total_seconds())
+    patience = max(TAKE_UP, 3 * context.settings.interval.total_seconds())
     try:
         while True:
             found = await store.read(store.store.request, row.request_id)
@@ -267,19 +269,19 @@ async def _followed(
             if row.finished_at is not None or found is None:
                 return row, None
             if row.step == KillStep.CLEANUP:
-                proved = desk.clock.mono() if proved is None else proved
-                if desk.clock.mono() - proved >= cleanup:
+                proved = context.clock.mono() if proved is None else proved
+                if context.clock.mono() - proved >= cleanup:
                     return row, None
             if await store.read(store.store.daemon_heard, host) is not True:
                 return row, f"no daemon of host {host} is connected to this registry; the order waits for it"
             agent = await store.read(store.store.agent, row.agent_id)
             if agent is not None and agent.status is Status.UNKILLABLE:
-                return row, f"host {host} cannot end all of it, and tries again"
-            passed = desk.clock.mono() - began
+                return row, f"host {host} cannot kill all of it, and tries again"
+            passed = context.clock.mono() - began
             if row.status == "open" and row.claimed_by is None and passed > patience:
-                return row, f"the daemon of host {host} has not taken it up yet (does it only observe?)"
+                return row, f"the daemon of host {host} has not started on it yet (does it only observe?)"
             if passed > limit:
-                return row, f"the daemon of host {host} is at it"
+                return row, f"the daemon of host {host} is working on it"
             await asyncio.sleep(_LOOK)
     except RegistryUnavailable as error:
         return row, f"the order for host {host} is committed, but its outcome cannot be read now: {error}"

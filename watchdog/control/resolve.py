@@ -1,11 +1,11 @@
-"""From what a person calls an agent to the agent, and to the question whether he may touch it.
+"""From what a person calls an agent to the agent, and to the question whether that person may touch it.
 
-Everybody may know that an agent is there; so one of somebody else is `permission_denied`, not `not found`. Only the
+Every user may know that an agent is there; so another user's is `permission_denied`, not `not found`. Only the
 agents that one may touch are candidates: another user who takes the same name does not make it ambiguous.
 """
 
 from watchdog.agents import selectors
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.process_claim import has_ended
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, Json
@@ -29,40 +29,40 @@ def is_wide(target: str) -> bool:
     return word == "all" or word.startswith(("tag:", "type:"))
 
 
-async def recheck_owner(desk: ControlContext, peer: Peer, agent: Agent) -> None:
-    """Follow an agent that root started to the user to whom it has dropped, and refuse peers that may not act on it.
+async def recheck_owner(context: ControlContext, peer: Peer, agent: Agent) -> None:
+    """Follow an agent that root started to the user that it has dropped to, and refuse peers that may not act on it.
 
-    Nothing else changes an owner: what its process runs as at this instant gives nobody an agent. Raises Forbidden.
+    Nothing else changes an owner: what its process runs as at this instant gives no user an agent. Raises Forbidden.
     """
-    await desk.tracker.follow(agent, desk.store)
+    await context.registrar.tracker.follow(agent, context.store)
     if not peer.may(agent.reg.owner_uid):
         raise Forbidden(f"{agent.reg.name} belongs to uid {agent.reg.owner_uid}; you are uid {peer.uid}")
 
 
-async def own_agent(desk: ControlContext, peer: Peer, agent_id: str) -> Agent:
+async def own_agent(context: ControlContext, peer: Peer, agent_id: str) -> Agent:
     """The living agent of an id or name that the peer may touch. Conflict for one that has ended."""
     try:
-        agent = selectors.resolve(desk.fleet, peer, agent_id)
-        await recheck_owner(desk, peer, agent)
+        agent = selectors.resolve(context.fleet, peer, agent_id)
+        await recheck_owner(context, peer, agent)
         return agent
     except AgentNotFound:
-        row = await resolve_ended(desk, peer, agent_id)
+        row = await resolve_ended(context, peer, agent_id)
         raise Conflict(f"agent {row.agent_id} ({row.registration.name}) has ended ({row.status})") from None
 
 
-async def resolve_ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow:
+async def resolve_ended(context: ControlContext, peer: Peer, word: str) -> AgentRow:
     """This host's newest ended agent of that id, name or pid (another's only if there is none of one's own)."""
-    rows = await desk.store.read(desk.store.store.find, word) or await _of_pid(desk, peer, word)
-    rows = [row for row in rows if row.status in ENDED and row.registration.host == desk.host]
+    rows = await context.store.read(context.store.store.find, word) or await _of_pid(context, peer, word)
+    rows = [row for row in rows if row.status in ENDED and row.registration.host == context.host]
     mine = [row for row in rows if row.registration.owner_uid == peer.uid]
-    if not mine and not peer.admin and selectors.is_anybodys(desk.fleet, word):
+    if not mine and not peer.admin and selectors.is_anybodys(context.fleet, word):
         raise selectors.not_yours(word, peer)
     if not rows and selectors.is_number(word):
-        raise _no_agents(desk, peer, word)
+        raise _no_agents(context, peer, word)
     if not rows:
-        there = await remote_hosts.hint(desk, peer, word)
-        if (one := unwatched(desk, peer, word)) is not None:
-            raise AgentNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}")
+        there = await remote_hosts.hint(context, peer, word)
+        if (one := unwatched(context, peer, word)) is not None:
+            raise AgentNotFound(f"{word} is listed in {one['source']} and is not watched: {one['why']}")
         raise AgentNotFound(f"no agent is called {word!r} (see: agent-watchdog list --all){there}")
     row = (mine or rows)[0]
     if not peer.may(row.registration.owner_uid):
@@ -70,32 +70,34 @@ async def resolve_ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow
     return row
 
 
-def unwatched(desk: ControlContext, peer: Peer, name: str) -> Json | None:
+def unwatched(context: ControlContext, peer: Peer, name: str) -> Json | None:
     """An entry of a foreign registry by that name which cannot be matched to any process."""
-    return next((one for one in unwatched_of(desk, peer) if one["name"] == name), None)
+    return next((one for one in unwatched_of(context, peer) if one["name"] == name), None)
 
 
-def unwatched_of(desk: ControlContext, peer: Peer) -> list[Json]:
+def unwatched_of(context: ControlContext, peer: Peer) -> list[Json]:
     """The entries of foreign registries that are not watched, as `list` shows them; of its own for a user."""
-    return [one for one in desk.sources.shown() if peer.may(int(str(one["owner_uid"])))]
+    return [one for one in context.discovery.sources.shown() if peer.may(int(str(one["owner_uid"])))]
 
 
-async def _of_pid(desk: ControlContext, peer: Peer, word: str) -> list[AgentRow]:
-    """Agents of this boot whose main process had that number; none when somebody has it now."""
+async def _of_pid(context: ControlContext, peer: Peer, word: str) -> list[AgentRow]:
+    """Agents of this boot whose main process had that number; none when another process has it now."""
     if not selectors.is_number(word) or len(word) > 7 or selectors.means_another(peer, word):
         return []
-    if not await has_ended(int(word), desk.host):
+    if not await has_ended(int(word), context.host):
         return []
-    rows = await desk.store.read(desk.store.store.agents_by_pid, int(word))
+    rows = await context.store.read(context.store.store.agents_by_pid, int(word))
     known = [(row, row.registration.identity) for row in rows]
-    return [row for row, identity in known if identity is not None and identity.boot_id == desk.boot_id]
+    return [row for row, identity in known if identity is not None and identity.boot_id == context.boot_id]
 
 
-def _no_agents(desk: ControlContext, peer: Peer, pid: str) -> AgentNotFound | ProcessNotFound:
+def _no_agents(context: ControlContext, peer: Peer, pid: str) -> AgentNotFound | ProcessNotFound:
     if selectors.means_another(peer, pid):
         return selectors.not_ours(pid)
-    for agent in desk.fleet:
-        parts = {str(number) for number, _ in agent.processes} | {str(agent.wrapper.pid) if agent.wrapper else ""}
+    for agent in context.fleet:
+        parts = {str(number) for number, _ in agent.processes} | {
+            str(agent.tree.wrapper.pid) if agent.tree.wrapper else ""
+        }
         if pid in parts and peer.may(agent.reg.owner_uid):
             name = agent.reg.name
             return ProcessNotFound(
@@ -108,23 +110,25 @@ def _no_agents(desk: ControlContext, peer: Peer, pid: str) -> AgentNotFound | Pr
     )
 
 
-def group(desk: ControlContext, peer: Peer, target: str) -> list[Agent]:
-    """The living agents of a group that the peer may touch. Raises AgentNotFound for a tag, task or type nobody has."""
+def group(context: ControlContext, peer: Peer, target: str) -> list[Agent]:
+    """The living agents of a group that the peer may touch. Raises AgentNotFound for one that no agent has."""
     if target == "orphans":
-        raise BadRequest("orphans: they have ended already; `kill` ends what lives of them, `reap` shows it")
-    mine = selectors.visible(desk.fleet, peer)
-    agents = selectors.select(desk.fleet, target, mine)
+        raise BadRequest(
+            "orphans: these agents have ended already; `kill` kills their remaining processes, `reap` shows them"
+        )
+    mine = selectors.visible(context.fleet, peer)
+    agents = selectors.select(context.fleet, target, mine)
     if agents or target in ("all", "stalled"):
         return agents
-    if selectors.select(desk.fleet, target):
-        raise Forbidden(f"{target} fits only agents of other users; you act on your own")
+    if selectors.select(context.fleet, target):
+        raise Forbidden(f"{target} matches only agents of other users; you may act only on your own")
     raise AgentNotFound(f"no living agent has {target} (see: agent-watchdog list)")
 
 
-def members(desk: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
+def members(context: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
     """The living agents of one target on one host. Raises AgentNotFound, Ambiguous, Forbidden."""
-    if house.host == desk.host:
-        return group(desk, peer, word) if is_group(word) else [selectors.resolve(desk.fleet, peer, word)]
+    if house.host == context.host:
+        return group(context, peer, word) if is_group(word) else [selectors.resolve(context.fleet, peer, word)]
     agents = [] if word == "orphans" else selectors.select(house.fleet, word)
     if not agents and word not in ("all", "stalled"):
         raise AgentNotFound(f"no living agent of host {house.host} has {word} (see: agent-watchdog list --all-hosts)")
@@ -136,19 +140,19 @@ def holds_orphans(word: str) -> bool:
     return word in ("all", "orphans") or word.startswith(("tag:", "type:"))
 
 
-async def with_orphans(desk: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
+async def with_orphans(context: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
     """The same as `members`, and ended agents of that group whose processes live on; of `orphans` these alone."""
     kind, _, value = word.partition(":")
     fits = [
         agent
-        for agent in await desk.reaper.orphans()
+        for agent in await context.reaper.orphans()
         if kind in ("all", "orphans") or value in (agent.reg.tags if kind == "tag" else (agent.reg.agent_type,))
     ]
     mine = [agent for agent in fits if peer.may(agent.reg.owner_uid)]
     if word == "orphans":
         return mine
     try:
-        return members(desk, peer, house, word) + mine
+        return members(context, peer, house, word) + mine
     except (AgentNotFound, Forbidden):
         if mine:
             return mine

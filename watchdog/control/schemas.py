@@ -82,7 +82,7 @@ class Speak(Body):
     type: Word
     cwd: Annotated[str, Field(max_length=4096)] = ""
     fresh: bool = False  # it begins now
-    begins: bool = False  # it, or its turn, begins by somebody's word
+    begins: bool = False  # it, or its turn, begins at a person's request
     beat: dict[str, object] = {}
 
 

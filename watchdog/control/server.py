@@ -2,7 +2,8 @@
 
 1. The kernel says who speaks (`peers`); a body never does.
 2. Every route is there twice, bare and below /v1; below /v1 things are only ever added.
-3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms nobody else.
+3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms no other
+   client.
 4. A slow or hostile client costs its own user's share (`admission`): connections (32 of a uid and 32 that follow, the
    first byte within 5 s), requests a second, bodies up to 64 KiB. No agent is judged silent whose uid was refused a
    connection (`ControlContext.unheard`). A heartbeat is never refused for its number, only taken a second later.
@@ -15,12 +16,14 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import NamedTuple
 
 from aiohttp import web
+from pydantic import BaseModel
 
 from watchdog.concurrency import threads
 from watchdog.concurrency.lanes import Lane, enter
-from watchdog.control.context import DESK, ControlContext, peer_at
+from watchdog.control.context import CONTEXT, ControlContext, peer_at
 from watchdog.control.peers import BACKLOG, ConnectionLimiter, Guarded, Listener, too_often
 from watchdog.control.routes import (
     agents,
@@ -38,7 +41,6 @@ from watchdog.control.routes import (
     status as reading,
 )
 from watchdog.control.schemas import MAX_BODY, gone
-from watchdog.control.views.results import denial
 from watchdog.core.admission import WAIT, LimitKind, cost_of
 from watchdog.core.peer import Peer
 from watchdog.errors import BadRequest, Forbidden, Limited, NoSpace, WatchdogError
@@ -49,62 +51,84 @@ LAST_LOOK = 1.0  # seconds that the removal of our socket may take
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 __all__ = ["application", "bind", "serve"]
 
-ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    ("POST", "/agents", agents.register),
-    ("GET", "/agents", reading.agents),
-    ("GET", "/agents/{agent_id}", reading.agent),
-    ("PATCH", "/agents/{agent_id}", agents.change),
-    ("POST", "/agents/{agent_id}/beat", agents.beat),
-    ("POST", "/sessions/beat", session_beat.speak),
-    ("POST", "/kill", kill.kill),
-    ("POST", "/stop", kill.stop),
-    ("POST", "/cancel", kill.cancel),
-    ("POST", "/remove", hold.remove),
-    ("POST", "/purge", purge.purge),
-    ("POST", "/reap", reap.reap),
-    ("POST", "/reload", reload.reload),
-    ("GET", "/restore", restore.listed),
-    ("POST", "/restore", restore.restore),
-    ("POST", "/hold", hold.hold),
-    ("POST", "/unhold", hold.unhold),
-    ("GET", "/events", events.events),
-    ("GET", "/custody", custody.held),
-    ("GET", "/status", reading.status),
-    ("GET", "/metrics", reading.metrics),
+
+class Route(NamedTuple):
+    """One line of the table. `does` is what documents say of it; `body` its schema, where that is none of `schemas`."""
+
+    method: str
+    path: str
+    handler: Handler
+    does: str
+    body: type[BaseModel] | None = None
+
+
+# A verb's own is a module in control/routes/ and a line here; the document's table is made of this one.
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/agents",
+        agents.register,
+        "register an agent: 201, or 200 if the same client repeats the request; answers with its `env`",
+    ),
+    Route("GET", "/agents", reading.agents, "living agents, or with `?all` the ended too; `?all_hosts`, `?tag=T`"),
+    Route("GET", "/agents/{agent_id}", reading.agent, "one agent with its whole history, by id or name"),
+    Route("PATCH", "/agents/{agent_id}", agents.change, "give its pid (or how it exited)"),
+    Route("POST", "/agents/{agent_id}/beat", agents.beat, "a beat; `{}` is a plain one"),
+    Route("POST", "/sessions/beat", session_beat.speak, "a beat from a hook below a shared service, whose `pid` it is"),
+    Route("POST", "/kill", kill.kill, "kill agents: TERM, grace, KILL, proof, cleanup"),
+    Route("POST", "/stop", kill.stop, "ask agents to exit, then as `/kill`; outcome `stopped`"),
+    Route("POST", "/cancel", kill.cancel, "stop the agents that work on tasks, and cancel the tasks"),
+    Route("POST", "/remove", hold.remove, "close the rows of agents whose process is gone"),
+    Route("POST", "/purge", purge.purge, "show, or with `yes` move to the trash, an ended agent's conversation"),
+    Route("POST", "/reap", reap.reap, "clean up now what dead agents left"),
+    Route("POST", "/reload", reload.reload, "read the configuration again (admins); `problems` has each fault"),
+    Route("GET", "/restore", restore.listed, "worktrees in the trash; `?place=DIR`"),
+    Route("POST", "/restore", restore.restore, "restore one: `id`, `place`, `dry_run`"),
+    Route("POST", "/hold", hold.hold, "no kills of these agents; without targets, of any agent (admins)"),
+    Route("POST", "/unhold", hold.unhold, "lift holds; without targets the one on all agents, and the daemon's own"),
+    Route(
+        "GET",
+        "/events",
+        events.events,
+        "JSON lines in order, at least once, also over restarts: `?after=N`, `?agent=ID`, `?follow`",
+    ),
+    Route("GET", "/custody", custody.held, "which living processes are agents of this daemon (daemons ask each other)"),
+    Route("GET", "/status", reading.status, "whether the daemon does its work, in figures"),
+    Route("GET", "/metrics", reading.metrics, "figures for Prometheus"),
 )
 
 
-def application(desk: ControlContext) -> web.Application:
+def application(context: ControlContext) -> web.Application:
     """The application with all routes; it answers only requests that came over a unix socket."""
     app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
-    app[DESK] = desk
-    for method, path, handler in ROUTES:
+    app[CONTEXT] = context
+    for route in ROUTES:
         for prefix in ("", "/v1"):
-            app.router.add_route(method, prefix + path, handler)
+            app.router.add_route(route.method, prefix + route.path, route.handler)
     return app
 
 
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Say who asks; turn what goes wrong into JSON, and keep it with this request."""
-    desk = request.app[DESK]
+    context = request.app[CONTEXT]
     peer = None
     try:
         peer = peer_at(request)
-        await _admit(desk, peer, request)
+        await _admit(context, peer, request)
         if not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
-            _refuse_without_space(desk, peer)
+            _refuse_without_space(context, peer)
         with logger.caused_by(None if peer.admin else peer.uid):
             answer = await handler(request)
         if isinstance(answer, web.Response) and isinstance(answer.body, bytes):
-            desk.charge_answer(peer, len(answer.body))
+            context.callers.charge_answer(peer, len(answer.body))
         return answer
     except Limited as error:
         return _problem(error.http_status, error.code, str(error), {"Retry-After": str(error.retry_after)})
     except WatchdogError as error:
         if isinstance(error, Forbidden) and peer is not None:
             with logger.caused_by(peer.uid):
-                denial(desk, peer, request.path, str(error))
+                context.callers.deny(peer, request.path, str(error))
         return _problem(error.http_status, error.code, str(error))
     except web.HTTPException as error:
         if error.status == 404:
@@ -112,42 +136,42 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _problem(error.status, "bad_request", f"{request.method} {request.path}: {error.reason}")
     except Exception as error:  # one request's failure must stay this request's
         if isinstance(error, ConnectionError) and gone(request):
-            raise  # nobody to answer: `Speaker` ends the connection
+            raise  # no client to answer: `Speaker` ends the connection
         with logger.caused_by(peer.uid if peer else None):
-            desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
+            context.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
 
 
-async def _admit(desk: ControlContext, peer: Peer, request: web.Request) -> None:
+async def _admit(context: ControlContext, peer: Peer, request: web.Request) -> None:
     """Work in the peer's lane and at users' pace, and pay for a request that was not the first of its connection.
 
     Raises Limited.
     """
     if peer.admin:
         return
-    user = desk.admission.user_of(peer.uid)
+    user = context.callers.admission.user_of(peer.uid)
     enter(Lane(user))
     guard = None if request.transport is None else request.transport.get_protocol()
     if not (isinstance(guard, Guarded) and guard.paid()):
-        await _pay(desk, peer, user, request)
-    await desk.pace.begin(user)
+        await _pay(context, peer, user, request)
+    await context.callers.begin(user)
 
 
-async def _pay(desk: ControlContext, peer: Peer, user: int, request: web.Request) -> None:
+async def _pay(context: ControlContext, peer: Peer, user: int, request: web.Request) -> None:
     kind, cost = cost_of(request.method, request.path_qs)
-    seconds = desk.admission.take(peer.uid, kind, cost)
+    seconds = context.callers.admission.take(peer.uid, kind, cost)
     if seconds > 0:
         await asyncio.sleep(min(seconds, WAIT))
     if seconds > WAIT:
-        desk.admission.refused(peer.uid, kind)
+        context.callers.admission.refused(peer.uid, kind)
         if kind is not LimitKind.BEATS:
             raise too_often(peer.uid, user, seconds)
 
 
-def _refuse_without_space(desk: ControlContext, peer: Peer) -> None:
-    why = desk.no_space(peer.uid)
+def _refuse_without_space(context: ControlContext, peer: Peer) -> None:
+    why = context.status.no_space(peer.uid)
     if why is not None:
-        raise NoSpace(f"{why}; no new agent and no hold before there is room again")
+        raise NoSpace(f"{why}; no new agent or hold is accepted until there is space again")
 
 
 def _problem(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> web.Response:
@@ -176,13 +200,13 @@ class Speaker(web.RequestHandler):
         if status >= 500 or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
         lines = (message or "").strip().splitlines()
-        answer = _problem(status, BadRequest.code, f"this is no HTTP request: {lines[0] if lines else status}")
+        answer = _problem(status, BadRequest.code, f"this is not an HTTP request: {lines[0] if lines else status}")
         answer.force_close()
         return answer
 
 
 def bind(path: str) -> socket.socket:
-    """A listening socket at `path`, connectable by everybody: the kernel says who comes, and the API decides.
+    """A listening socket at `path`, open to every user: the kernel says who connects, and the API decides.
 
     The caller holds the daemon's lock, so what lies there is stale and is replaced. Raises OSError.
     """
@@ -192,7 +216,7 @@ def bind(path: str) -> socket.socket:
             os.unlink(path)
         listener.bind(path)
         # Who may come is the directory's mode (a user's daemon: 0700) and the API's to say, not this file's.
-        os.chmod(path, 0o666)  # noqa: S103  everybody may connect; unix(7) asks for write permission
+        os.chmod(path, 0o666)  # noqa: S103  every user may connect; unix(7) asks for write permission
         listener.listen(128)
     except OSError:
         listener.close()
@@ -201,20 +225,20 @@ def bind(path: str) -> socket.socket:
 
 
 @asynccontextmanager
-async def serve(desk: ControlContext, listener: socket.socket | None = None) -> AsyncIterator[None]:
-    """Answer on `listener` (None: one bound at the desk's own path) for as long as the body runs.
+async def serve(context: ControlContext, listener: socket.socket | None = None) -> AsyncIterator[None]:
+    """Answer on `listener` (None: one bound at the context's own path) for as long as the body runs.
 
-    At the end nobody new is accepted, followers are let go, and what is being answered has 2 s to finish; the socket's
-    file is removed when it was made here.
+    At the end no new client is accepted, followers are disconnected, and what is being answered has 2 s to finish; the
+    socket's file is removed when it was made here.
     """
     ours: os.stat_result | None = None
-    made = bind(desk.socket_path) if listener is None else None
+    made = bind(context.socket_path) if listener is None else None
     listener = made or listener
     assert listener is not None
-    runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=2.0)
+    runner = web.AppRunner(application(context), access_log=None, shutdown_timeout=2.0)
     try:
         if made is not None:
-            ours = os.stat(desk.socket_path)
+            ours = os.stat(context.socket_path)
         await runner.setup()
         inner = runner.server
         assert inner is not None
@@ -226,9 +250,9 @@ async def serve(desk: ControlContext, listener: socket.socket | None = None) -> 
 
         gate = ConnectionLimiter(
             speaker,
-            unheard=desk.unheard,
-            admission=desk.admission,
-            admin_group=lambda: desk.settings.control.admin_group,
+            unheard=context.unheard,
+            admission=context.callers.admission,
+            admin_group=lambda: context.settings.control.admin_group,
         )
         listener = Listener.of(listener, gate)
         server = await loop.create_unix_server(gate, sock=listener)
@@ -237,12 +261,12 @@ async def serve(desk: ControlContext, listener: socket.socket | None = None) -> 
             yield
         finally:
             server.close()
-            desk.recorder.new_events.close()
+            context.recorder.new_events.close()
     finally:
         await runner.cleanup()
         listener.close()
-        with suppress(OSError, threads.Unanswered):  # somebody removed it, or its directory hangs
-            threads.call_now(desk.socket_path, partial(_remove, desk.socket_path, ours), LAST_LOOK)
+        with suppress(OSError, threads.Unanswered):  # it was removed, or its directory hangs
+            threads.call_now(context.socket_path, partial(_remove, context.socket_path, ours), LAST_LOOK)
 
 
 def _remove(path: str, ours: os.stat_result | None) -> None:

@@ -4,19 +4,22 @@ Everything here is a value. Durations are `timedelta`, wall times are aware UTC 
 no decision is taken from a wall time.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from watchdog.core.kill import Polite, Step
-from watchdog.core.process import Identity, Listed
+from watchdog.core.process import Identity, Listed, cgroup_names
+from watchdog.core.sessions import SESSION, shared_words
 from watchdog.core.sites import Site
+from watchdog.core.source_entries import KINDS
 
 
 class Status(StrEnum):
     """Where an agent stands in its life (`agent_lifecycle.status`)."""
 
-    QUEUED = "queued"  # -> starting when somebody starts it; never judged
+    QUEUED = "queued"  # -> starting when it is started; never judged
     STARTING = "starting"  # no pid yet -> running
     RUNNING = "running"  # -> ending when a kill or a cleanup is claimed
     ENDING = "ending"  # -> one of the ended ones after the last hook, or unkillable
@@ -25,7 +28,7 @@ class Status(StrEnum):
     KILLED = "killed"  # we ended it
     COMPLETED = "completed"  # it ended by itself: exit 0, or unknown
     FAILED = "failed"  # it ended by itself: another exit status, a signal, or it never started
-    LOST = "lost"  # its boot is gone
+    LOST = "lost"  # its host was restarted
 
 
 LIVE = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING, Status.ENDING, Status.UNKILLABLE})
@@ -82,14 +85,14 @@ class Policy:
     task_status: str = "failed"
 
 
-# Of agents that nobody gave into our care: a vendor hook, or a vendor's own list of its sessions, told of them. The
+# Of agents that were only reported: by a vendor hook, or by a vendor's own list of its sessions. The
 # daemon tells of them, and ends nothing of theirs, unless a `[[policy]]` says more.
-TOLD_OF = frozenset({"hook", "claude"})
+TOLD_OF = frozenset({"hook", *(kind for kind, registry in KINDS.items() if registry.told_of)})
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What is known of an agent from who registered it. `after` and `ttl` are None where the policy decides."""
+    """What is known of an agent from its registration. `after` and `ttl` are None where the policy decides."""
 
     agent_id: str
     name: str
@@ -124,6 +127,33 @@ class Registration:
         """Where it was found to sit, else where its entry in a registry says so."""
         told: list[dict[str, object]] = [{**one.pane} for one in self.entries if one.pane]
         return self.pane or next(iter(told), None)
+
+    @property
+    def own_cgroup(self) -> str | None:
+        """The cgroup v2 that is its own, as /proc/PID/cgroup names it; nobody but `run` makes one of that name."""
+        path = self.cgroup
+        return path if path is not None and path.rpartition("/")[2] in cgroup_names(self.agent_id) else None
+
+    @property
+    def conversations(self) -> frozenset[str]:
+        """Ids of its sessions that a shared service works for."""
+        return frozenset([one.key for one in self.entries if one.kind == SESSION])
+
+    @property
+    def served(self) -> frozenset[tuple[str, Identity]]:
+        """The same, each with the service: below another one the same id is another session."""
+        return frozenset([(one.key, it) for one in self.entries if one.kind == SESSION for it in one.also])
+
+    @property
+    def served_by(self) -> frozenset[int]:
+        """Pids of the shared services that work for its sessions."""
+        return frozenset([one.pid for entry in self.entries if entry.kind == SESSION for one in entry.also])
+
+    def shared(self, perhaps: Iterable[str]) -> str:
+        """What of it a shared service does, in words. `perhaps`: names of agents for sessions that may be its own."""
+        sessions = [one for one in self.entries if one.kind == SESSION]
+        services = [f"{one.path}[{service.pid}]" for one in sessions for service in one.also]
+        return shared_words(services, perhaps)
 
     @property
     def unproved(self) -> bool:
@@ -165,5 +195,5 @@ class Beat:
 
     @property
     def bare(self) -> bool:
-        """Whether it says no more than that the agent lives, what it does, and a note."""
+        """Whether it only says that the agent lives, what it does, and a note."""
         return self.progress is None and self.silent_for is None and self.tool is None and self.after is None

@@ -34,7 +34,7 @@ KEYS = (
 def beat_in(datagram: bytes, from_main: bool) -> Beat | None:
     """The beat in an sd_notify message, or None when it holds none. Raises BadRequest for what is no such message.
 
-    Remembered: a beat mostly says the same as the last one, and reading it anew costs ten times as much.
+    Cached: a beat mostly says the same as the last one, and parsing it again costs ten times as much.
     """
     fields = parse_datagram(datagram)
     if not fields:
@@ -58,10 +58,10 @@ def beat_of_json(body: object) -> tuple[Beat, timedelta]:
         raise BadRequest('a beat is a JSON object, for example {} or {"state": "working"}')
     unknown = sorted(str(key) for key in body if key not in KEYS)
     if unknown:
-        raise BadRequest(f"{unknown[0]!r} is no key of a beat; known are {', '.join(KEYS)}")
+        raise BadRequest(f"{unknown[0]!r} is not a key of a beat; keys are {', '.join(KEYS)}")
     state = _text(body, "state")
     if state is not None and state not in STATES:
-        raise BadRequest(f"state: {state!r} is none of {', '.join(STATES)}")
+        raise BadRequest(f"state: {state!r} must be one of {', '.join(STATES)}")
     after = _duration(body, "after_seconds")
     if after is not None and not after:
         raise BadRequest("after_seconds: must be more than 0")

@@ -11,14 +11,12 @@ import re
 import shlex
 from dataclasses import asdict, dataclass
 
-ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-RESUME = {"claude": "claude --resume {}", "codex": "codex resume {}", "agy": "agy --conversation {}"}
+from watchdog.core.vendors import KNOWN
+from watchdog.core.vendors.vendor import ID
+
+RESUME = {name: vendor.resume for name, vendor in KNOWN.items() if vendor.resume}
 _ID = re.compile(ID)
-_FILES = {
-    "claude": re.compile(rf"(/.*)/projects/[^/]+/({ID})\.jsonl"),
-    "codex": re.compile(rf"(/.*)/sessions/\d{{4}}/\d\d/\d\d/rollout-[^/]*-({ID})\.jsonl"),
-    "agy": re.compile(rf"(/.*/antigravity-cli)/conversations/({ID})\.db(?:-wal|-shm)?"),
-}
+_FILES = {name: re.compile(vendor.conversation) for name, vendor in KNOWN.items() if vendor.conversation}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Action(StrEnum):
     KEEP = "keep"
     NOTIFY = "notify"
     HOLD = "hold"
-    CLIMB = "climb"  # a step of the ladder that ends nobody: warn, nudge
+    CLIMB = "climb"  # a step of the ladder that kills no agent: warn, nudge
     REQUEST_KILL = "request_kill"
 
 
@@ -68,7 +68,7 @@ class Look:
 
     @property
     def ending(self) -> bool:
-        """Whether its silence asks for a step of its ladder that it would feel, and nobody holds it back from that."""
+        """Whether its silence asks for a step of its ladder that it would feel, and nothing holds it back from that."""
         asks = self.judgement.verdict is Verdict.STALLED or self.judgement.overdue
         return asks and not self.requested and self.held is None and set(self.policy.ladder) != {Step.WARN}
 
@@ -107,7 +107,7 @@ class Budget:
 class Limits:
     """What binds the agents in this sweep.
 
-    `hold` is the reason of a hold on everybody, and `hold_by` its kind. `doubt` is that of one which holds back kills
+    `hold` is the reason of a hold on all agents, and `hold_by` its kind. `doubt` is that of one which holds back kills
     for silence only, `doubts` the same by user, for that user's agents. `budget` bounds the daemon's own kills of
     living agents.
     """
@@ -140,7 +140,7 @@ class Decision:
 def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
     """Turn judgements into decisions. Where the budget is short users take turns, each its longest silent first."""
     budget = limits.budget
-    turns = Counter(budget.spent)  # by user: who has had the fewest kills in this minute comes first
+    turns = Counter(budget.spent)  # by user: the one with the fewest kills in this minute comes first
     queue = []
     for look in sorted(looks, key=lambda look: (-look.silence, look.agent_id)):
         wish = _wish(look)
@@ -172,9 +172,10 @@ def asked_first(decision: Decision, policy: Policy) -> KillOptions:
 
 
 def called_off(looks: Iterable[Look], limits: Limits) -> list[tuple[str, str]]:
-    """Whose open order of the daemon's is called off if it has signalled nobody yet, and why: agent ids and reasons.
+    """Whose open order of the daemon's is called off if it has sent no signal yet, and why: agent ids and reasons.
 
-    Doubt does it to one for silence. So does what makes it well again, or ends nobody: other limits, or another ladder.
+    Doubt does it to one for silence. So does what makes it healthy again, or kills no agent: other limits, or another
+    ladder.
     """
     found = []
     for look in looks:
@@ -184,7 +185,7 @@ def called_off(looks: Iterable[Look], limits: Limits) -> list[tuple[str, str]]:
         if verdict in (Verdict.HEALTHY, Verdict.WAITING):
             found.append((look.agent_id, f"it is {verdict}: {line}"))
         elif not {Step.STOP, Step.KILL}.intersection(look.policy.ladder):
-            found.append((look.agent_id, "its ladder ends nobody any more"))
+            found.append((look.agent_id, "its ladder has no kill any more"))
         elif (doubt := limits.doubt_of(look.owner)) and look.doomed_for < limits.doubt_limit and verdict not in _TIMED:
             found.append((look.agent_id, doubt[1]))
     return found

@@ -11,7 +11,7 @@ def seconds_of(text: str) -> float:
     if text.isascii() and text.isdigit():
         raise BadRequest(f"{text} has no unit; write {text}s for seconds, {text}m for minutes")
     if unit not in _UNITS or not number.isascii() or not number.replace(".", "", 1).isdigit():
-        raise BadRequest(f"{text!r} is no duration; write it like 90s, 15m, 2h or 1d")
+        raise BadRequest(f"{text!r} is not a duration; write it like 90s, 15m, 2h or 1d")
     seconds = float(number) * _UNITS[unit]
     if seconds > 366 * _UNITS["d"]:
         raise BadRequest(f"{text} is longer than a year")

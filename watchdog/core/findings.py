@@ -15,7 +15,7 @@ PATH_LIMIT = 4096  # characters (PATH_MAX)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was left. `agent_id` None: nobody can say whose it was."""
+    """One thing that was left. `agent_id` None: its owner is not known."""
 
     kind: str  # the finder's name in `leftovers.FINDERS`
     path: str
@@ -38,7 +38,7 @@ class KnownAgents:
     temp_dirs: Mapping[str, str] = field(default_factory=dict)  # id of an ended agent -> what it had registered
     worktrees: Mapping[str, str] = field(default_factory=dict)  # likewise
     sockets: Mapping[str, str] = field(default_factory=dict)  # likewise, of its `run`: where it heard its agent
-    commons: tuple[str, ...] = ()  # git common dirs that hold trash of ours, as earlier hook runs told
+    commons: tuple[str, ...] = ()  # git common dirs that hold trash of ours, as earlier hook runs reported
     in_use: tuple[tuple[str, str], ...] = ()  # as in HookContext: places of living agents, and whose each is
     sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of ended agents' temp dirs: core.sites.Known
 

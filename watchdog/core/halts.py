@@ -1,8 +1,8 @@
-"""Who was stopped on purpose: held by a debugger, or stopped from its terminal. Pure.
+"""Which processes were stopped on purpose: held by a debugger, or stopped from its terminal. Pure.
 
-SIGSTOP by nobody known is none of it: an agent that was stopped so is silent, as any. Which signal it was the kernel
-tells until its parent has asked (wait(2)). A shell asks at once, says "Stopped" and takes its terminal back: from then
-on it is known that a person was told, and no more.
+SIGSTOP from an unknown sender is none of these: an agent that was stopped so is silent, as any. Which signal it was
+the kernel tells until its parent has asked (wait(2)). A shell asks at once, says "Stopped" and takes its terminal
+back: from then on it is only known that a person was informed.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ TERMINAL = {  # what a terminal, or a shell's job control, stops a job with (ter
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """What the kernel says of one process that does not run. `signal`: the name of what stopped it; empty: not told.
+    """What the kernel says of one process that does not run. `signal`: the name of what stopped it; empty: unknown.
 
     `in_front`: its terminal, if it has one, is its own process group's now (tcgetpgrp(3)).
     """

@@ -1,12 +1,16 @@
-"""Cleanup hooks as values: what one is told, what it answers, and the JSON form of both between daemon and helper."""
+"""Cleanup hooks as values: which are built in, what one gets, what it answers, and the JSON form of both.
 
+A new built-in hook is one line in `BUILT_IN` and one module of its name in owner/hooks/.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
 from watchdog.core import sites
-from watchdog.core.agent import Status
+from watchdog.core.agent import ENDED, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +26,81 @@ class HookSpec:
     needs: tuple[str, ...] = ()  # hooks before it; it runs only when each of them was done or had nothing to do
 
 
+NOT_STOPPED = ENDED - {Status.STOPPED}  # an agent that was stopped is to go on later: its place stays
+PATHS = frozenset({"worktree", "temp_dir"})  # the fields of a context that are directories
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """All that anything but its own module knows of a built-in hook.
+
+    A [[hook]] that says `run` alone has its `on`, `timeout_seconds`, `retries` and `needs`.
+    """
+
+    about: str  # what it does, for documents
+    leaves: str  # what stays where it is left out, for `--check`
+    place: str | None = None  # the field of the context that it is about; None: it has something to do for each agent
+    missing: str = ""  # what is said where that is None
+    removes: bool = False  # it takes that directory away: not while another user's process uses it,
+    by_name: bool = False  # or names it in its environment
+    on: frozenset[Status] = ENDED
+    timeout_seconds: int = 60
+    retries: int = 2
+    needs: tuple[str, ...] = ()
+
+    def directory(self, context: "HookContext") -> str | None:
+        """The directory of that agent's that it works in."""
+        if self.place not in PATHS:
+            return None
+        path: str | None = getattr(context, self.place)
+        return path
+
+
+# In the order in which they run where the configuration lists none.
+BUILT_IN: Mapping[str, BuiltIn] = {
+    "pane": BuiltIn(  # first: a shell that is left there sits in the worktree
+        about="closes the pane (tmux, kitty, WezTerm) that was made for the agent",
+        leaves="terminal panes",
+        place="pane",
+        missing="no pane of it is known",
+        on=NOT_STOPPED,
+        timeout_seconds=20,
+        retries=0,
+    ),
+    "git_locks": BuiltIn(  # before `worktree`, which keeps a tree whose index is locked
+        about="moves lock files aside that a killed git left in its checkout",
+        leaves="locks of a dead git",
+        place="worktree",
+        missing="no worktree was registered",
+    ),
+    "worktree": BuiltIn(
+        about="moves its git worktree to the trash if nothing is lost by that",
+        leaves="worktrees",
+        place="worktree",
+        missing="no worktree was registered",
+        removes=True,
+        on=NOT_STOPPED,
+    ),
+    "temp_dir": BuiltIn(
+        about="removes its temp dir",
+        leaves="temp dirs",
+        place="temp_dir",
+        missing="no temp dir was registered",
+        removes=True,
+        by_name=True,
+    ),
+    "registry_entry": BuiltIn(  # last: a program that finds it closed may assume that all is cleaned up
+        about="of an agent that came from a [[source]]: closes its entry there",
+        leaves="entries of a [[source]] (later they are closed as lost)",
+        place="registry_entry",
+        missing="no other program's registry listed it",
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class HookContext:
-    """What a hook is told, as JSON on stdin. `outcome` is how the agent ended; paths are those that were registered."""
+    """What a hook gets, as JSON on stdin. `outcome` is how the agent ended; paths are those that were registered."""
 
     run_id: str  # idempotency key: the same for every try of this hook for this agent
     hook: str
@@ -151,7 +227,7 @@ def result_json(result: HookResult) -> dict[str, object]:
 
 
 def result_of(data: object) -> HookResult:
-    """A result from its JSON, cut to size. Raises ValueError when that is not one: these are somebody else's words."""
+    """A result from its JSON, cut to size. Raises ValueError when it is not one: another program wrote it."""
     if not isinstance(data, dict):
         raise ValueError("a hook answers with one JSON object")
     outcome, message, details = data.get("outcome"), data.get("message", ""), data.get("details", {})

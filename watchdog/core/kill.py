@@ -13,7 +13,7 @@ class Reason(StrEnum):
     LINGERING = "lingering"
     FAILED_TO_START = "failed_to_start"
     GONE = "gone"  # the main process ended by itself; only what is left of the tree is ended
-    LOST = "lost"  # its boot is gone, and every process with it
+    LOST = "lost"  # its host was restarted, and every process with it
     OPERATOR = "operator"  # `kill`
     STOP = "stop"  # `stop`, `cancel`
     ORPHANED = "orphaned"  # its row is closed and its main process dead: processes that outlived it are ended
@@ -38,7 +38,7 @@ class KillStep(StrEnum):
     ASKED = "asked"  # to end by itself, in the answers to its beats
     PROGRAM = "program"  # the stop command of the program that lists it
     KEYS = "keys"  # exit keys
-    LOOKED = "looked"  # who belongs to its tree is recorded, with evidence
+    LOOKED = "looked"  # the members of its tree are recorded, with evidence
     TERM_MAIN = "term_main"
     TERM_REST = "term_rest"
     TERM_ALL = "term_all"
@@ -49,7 +49,7 @@ class KillStep(StrEnum):
 
     @classmethod
     def of(cls, stored: str | None) -> "KillStep":
-        """The step of a row. One that no version of ours knows counts as TERM: somebody may have been signalled."""
+        """The step of a row. One that no version of ours knows counts as TERM: a process may have been signalled."""
         try:
             return cls(stored or "")
         except ValueError:
@@ -57,7 +57,7 @@ class KillStep(StrEnum):
 
 
 class Polite(StrEnum):
-    """Who gets TERM when: the main process first and the rest at half of the grace, or all at once.
+    """The order of TERM: the main process first and the rest at half of the grace, or all at once.
 
     Each has a whole grace from then on.
     """
@@ -71,9 +71,9 @@ class KillOptions:
     """How one kill is to be done, as it was asked for. `grace` None: the policy's.
 
     `ask`: the agent is first asked to end by itself, and has so long for that where it can hear it; None: not asked.
-    `only_ask`: who does not is left alone (a ladder that ends at `stop`). `cancel`: its task becomes `cancelled`.
-    `with_messages`: what foreign registries keep of its messages goes with its entry there.
-    `by_root`: root or the admin group ordered it, so processes are ended that its owner may not signal.
+    `only_ask`: an agent that does not exit is left alone (a ladder that ends at `stop`). `cancel`: its task becomes
+    `cancelled`. `with_messages`: what foreign registries keep of its messages goes with its entry there. `by_root`:
+    root or the admin group ordered it, so processes are ended that its owner may not signal.
     """
 
     force: bool = False
@@ -87,7 +87,7 @@ class KillOptions:
     by_root: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """An agent is asked to end by itself: each of its beats over HTTP is answered so. `until`: monotonic seconds."""
 

@@ -4,7 +4,7 @@ next_step(): the next move of one kill. Pure; the worker looks, asks, commits th
 
 TERM (and CONT, so that a stopped process can act on it) -> grace -> freeze, or STOP until a look finds nothing new ->
 KILL -> look again until a look finds nothing new. Each process has one whole grace from its own TERM: what holds the
-work is often the child, which is told last. So the polite phase lasts as long as the grace of whoever was told last
+work is often the child, which gets TERM last. So the polite phase lasts as long as the grace of whatever got it last
 (`asked`): one and a half where the main process goes first and is deaf, two at most.
 """
 
@@ -17,7 +17,9 @@ from typing import Protocol, TypeVar
 from watchdog.core.agent import Policy
 from watchdog.core.kill import Polite, Step
 
-STOP_LIMIT = 2.0  # seconds that one round of the end phase stops and looks before it sends KILL to whom it knows
+STOP_LIMIT = (
+    2.0  # seconds that one round of the end phase stops and looks before it sends KILL to the processes it knows
+)
 
 
 def next_rung(policy: Policy, reached: Step | None, waited: timedelta) -> Step | None:
@@ -40,7 +42,7 @@ class Move(StrEnum):
     TERM_REST = "term_rest"
     TERM_ALL = "term_all"
     FREEZE = "freeze"  # the agent's own cgroup
-    STOP = "stop"  # SIGSTOP to whom no KILL round has found stopped yet
+    STOP = "stop"  # SIGSTOP to those that no KILL round has found stopped yet
     KILL = "kill"
     WAIT = "wait"  # until an exit, or `Next.until`
     LOOK = "look"  # scan again
@@ -48,7 +50,7 @@ class Move(StrEnum):
     GIVE_UP = "give_up"  # unkillable
 
 
-END_PHASE = frozenset({Move.FREEZE, Move.STOP, Move.KILL})  # who was in one may be stopped or frozen by us
+END_PHASE = frozenset({Move.FREEZE, Move.STOP, Move.KILL})  # a process that was in one may be stopped or frozen by us
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class LadderState:
     `main_alive`, `rest_alive` and `running` come from the last look and from pidfds since.
     """
 
-    started: float  # from where the grace of those counts who were told last
+    started: float  # the start of the grace of those that got TERM last
     grace: timedelta
     verify: timedelta
     polite: Polite = Polite.MAIN_FIRST
@@ -66,14 +68,16 @@ class LadderState:
     main_alive: bool = True
     rest_alive: int = 0
     fresh: bool = False  # no signal went out since the last look
-    stable: bool = False  # nobody lived when the last look began, and it found nobody new
+    stable: bool = False  # no process lived when the last look began, and it found no new one
     main_termed: bool = False
     rest_termed: bool = False
     main_asked: bool = False  # TERM went out to it, so that the grace began, in this attempt or before it
-    rest_asked: bool = False  # the same, or there was nobody when the grace's end began to be waited for
+    rest_asked: bool = False  # the same, or the rest was empty when the final wait began
     first: float | None = None  # when the first TERM went out; None: none yet
     late_asked: bool = False  # who was found at the end of the first grace has got TERM; later ones get none
-    freezable: bool = False  # the last look found nobody else's in its own cgroup, and this round has not frozen it yet
+    freezable: bool = (
+        False  # the last look found no other agent's process in its own cgroup, and this round has not frozen it yet
+    )
     running: int = 0  # who of the living is neither frozen nor stopped by us, and could be
     killing_since: float | None = None  # the end phase
     round_since: float | None = None  # this round of it: freeze, stop, KILL
@@ -91,11 +95,11 @@ class Next:
 def next_step(kill: LadderState, now: float) -> Next:
     """Say the next move.
 
-    1. Nobody alive: a look that began after the last one died, and finds nothing new, verifies it.
+    1. No process alive: a look that began after the last one died, and finds nothing new, verifies it.
     2. In the end phase, or when the grace is over, or by force: rounds of stopping and KILL, until `verify` is over.
-       The grace is not over for whom we were too late to send TERM to.
+       The grace is not over for processes that were found too late to get TERM.
     3. Else the polite phase: the main process first and the rest at half of the grace or when it has gone, or all. At
-       the end of the first grace one more look: whom the tree has started since is told as well.
+       the end of the first grace one more look: processes that the tree has started since get TERM as well.
     """
     if not kill.main_alive and not kill.rest_alive:
         return Next(Move.VERIFIED if kill.stable else Move.LOOK)
@@ -120,19 +124,19 @@ def next_step(kill: LadderState, now: float) -> Next:
     half = kill.started + kill.grace.total_seconds() / 2
     if kill.rest_alive and not kill.rest_termed:
         if not kill.main_alive or kill.rest_asked or now >= half:
-            # Whom the rest has started since the first look is told as well.
+            # Processes that the rest has started since the first look get TERM as well.
             return Next(Move.TERM_REST if kill.fresh else Move.LOOK)
         return Next(Move.WAIT, half)
     return Next(Move.WAIT, wait)
 
 
 def _first_end(kill: LadderState) -> float | None:
-    """When the grace of those is over who were told first; None while nobody was."""
+    """When the grace of the processes that got TERM first is over; None while none has got it."""
     return None if kill.first is None else kill.first + kill.grace.total_seconds()
 
 
 def _late_look(kill: LadderState, now: float) -> bool:
-    """Whether the first grace is over, and whom the tree has started in it is still to be told."""
+    """Whether the first grace is over, and processes that the tree started in it have yet to get TERM."""
     end = _first_end(kill)
     return end is not None and now >= end and not kill.late_asked and bool(kill.grace)
 
@@ -140,7 +144,7 @@ def _late_look(kill: LadderState, now: float) -> bool:
 def asked(kill: LadderState, move: Move, now: float) -> LadderState:
     """What a TERM that has gone out, or the wait for the grace's end, changes: until when there is a grace.
 
-    From then on whoever got it has a whole one. Of those who were found later the ones that were found up to the end of
+    From then on whoever got it has a whole one. Of those found later, the ones that were found up to the end of
     the first grace have, too; a tree that goes on forking has two graces in all.
     """
     grace = kill.grace.total_seconds()
@@ -162,17 +166,17 @@ def asked(kill: LadderState, move: Move, now: float) -> LadderState:
 
 
 def _owed(kill: LadderState) -> bool:
-    """Whether somebody lives whom no TERM was sent to although there is a grace."""
+    """Whether a process lives that got no TERM although there is a grace."""
     main = kill.main_alive and not kill.main_termed and not kill.main_asked
     rest = kill.rest_alive and not kill.rest_termed and not kill.rest_asked
     return bool(kill.grace and (main or rest))
 
 
 def _end(kill: LadderState, now: float) -> Next:
-    """One round: look, freeze what can be frozen, look, stop who still runs, look until nobody new does, KILL.
+    """One round: look, freeze what can be frozen, look, stop those that still run, look until no new one does, KILL.
 
-    Who is stopped cannot fork, so each look finds fewer; a tree that outruns us gets KILL all the same. So does one
-    that a busy host takes longer to look at than all of `verify`: nobody outlives what was not sent.
+    A stopped process cannot fork, so each look finds fewer; a tree that outruns us gets KILL all the same. So does one
+    that a busy host takes longer to look at than all of `verify`: no process outlives a signal that was not sent.
     """
     if kill.killed_until is not None and now < kill.killed_until:
         return Next(Move.WAIT, kill.killed_until)
@@ -214,6 +218,6 @@ def parents_first(processes: Iterable[R]) -> list[R]:
         while current in by_pid and current not in depths and current not in chain:
             chain[current] = None
             current = by_pid[current].parent_pid
-        for each in reversed(chain):  # of a ring of parents (numbers that passed on) the last stands first
+        for each in reversed(chain):  # in a ring of parents (reused pids) the last stands first
             depths[each] = depths.get(by_pid[each].parent_pid, -1) + 1
     return sorted(by_pid.values(), key=lambda process: (depths[process.pid], process.pid))

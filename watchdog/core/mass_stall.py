@@ -1,6 +1,7 @@
-"""Many that fell silent together: whom to suspect is ourselves, and what all of them need. Pure.
+"""Many agents that fell silent together: the suspect is the daemon itself, or something that all of them need. Pure.
 
-A user's silent agents hold back kills of that user's; everybody's only those do that no single user can make up.
+A user's silent agents hold back kills of that user's agents; kills of all users' agents are held back only by a number
+that no single user can make up.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +14,7 @@ from watchdog.core.decision import DOUBT_LIMIT, Look
 from watchdog.core.witnesses import Witness, comes_back, cut_off, heard
 
 ROOT = 0  # its agents' silence is no attack on other users
-# Who is idle, waits for a human, or is on a lease is no witness that the others could speak, either.
+# An agent that is idle, waits for a human, or is on a lease is no witness that the others could beat, either.
 _TELLS_NOTHING = frozenset({Verdict.GONE, Verdict.WAITING, Verdict.UNKNOWN})
 
 
@@ -38,7 +39,7 @@ def mass_stalls(
     killed: Iterable[int] = (),
     limit: timedelta = DOUBT_LIMIT,
 ) -> dict[int | None, str]:
-    """The reasons to suspect ourselves, by the user whose agents they speak for; None as user: for everybody's.
+    """The reasons to suspect ourselves, by the user whose agents they protect; None as user: all users' agents.
 
     A user's agents are suspect when `count` and `fraction` of those that promised beats are silent. A late first beat
     is silence; so is what was killed for silence so recently that it may belong to the same stall (`killed`, by user).
@@ -78,7 +79,7 @@ def _late(look: Look) -> bool:
 
 
 def _all_suspect(tallies: Mapping[int, _Tally], count: int, fraction: float) -> bool:
-    """Whether the silence is everybody's, whichever one user is left out."""
+    """Whether all users are silent, whichever one user is left out."""
     silent = {owner: tally for owner, tally in tallies.items() if tally.silent}
     if len(silent) < 2:
         return False
@@ -91,7 +92,9 @@ def _all_suspect(tallies: Mapping[int, _Tally], count: int, fraction: float) -> 
 
 
 def _mass(silent: int, among: int, whose: str) -> str:
-    return f"mass stall: {silent} of {among} agents{whose} fell silent together; the fault may be ours"
+    return (
+        f"mass stall: {silent} of {among} agents{whose} fell silent together; the cause may be this host or the daemon"
+    )
 
 
 def one_by_one(
@@ -106,7 +109,7 @@ def one_by_one(
     """The same where they beat at different phases, so that one is late long before the others: by user, as above.
 
     Of each user the one that fell silent last and is to be ended for it is asked for witnesses: all that were not heard
-    since it can have been cut off count as silent with it, and so does who was `killed` for silence within its limit
+    since it can have been cut off count as silent with it, and so do those `killed` for silence within its limit
     (user, and how long ago). It waits until they were heard, or are late themselves. Only its own user's agents are
     held back by that. `users`: that have agents. With the words goes whether it is evident: that so many have missed
     their own rhythm, and not only have had no time to speak.
@@ -138,7 +141,7 @@ def one_by_one(
 def lingering(
     looks: Iterable[Look], over: Mapping[int | None, timedelta], limit: timedelta = DOUBT_LIMIT
 ) -> set[int | None]:
-    """Of which users a mass stall that is `over`, since so long, still speaks for somebody.
+    """The users for which a mass stall that is `over`, since so long, still protects an agent.
 
     When most are heard again the last of them have not had the time to be: each may take its rhythm for that.
     """
@@ -186,6 +189,6 @@ def _witnessed(
 
 def _unheard(silent: int, among: int, whose: str) -> str:
     return (
-        f"mass stall: {silent} of {among} agents{whose} are late, or were not heard since the last of them fell silent;"
-        " the fault may be ours"
+        f"mass stall: {silent} of {among} agents{whose} are late, or were not heard since the last of them"
+        " fell silent; the cause may be this host or the daemon"
     )

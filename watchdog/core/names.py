@@ -16,7 +16,7 @@ def name_problem(name: str) -> str | None:
     if name.isdigit():
         return "is all digits; that would be taken for a pid"
     if name in RESERVED:
-        return "is a word of its own among targets"
+        return "is reserved: it is a kind of target"
     return None
 
 

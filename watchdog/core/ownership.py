@@ -1,6 +1,6 @@
 """Whose an agent is: a state machine with one transition.
 
-    root -> the one user to whom the agent's process drops (gosu, setpriv), when all four of its uids are that user's
+    root -> the one user that the agent's process drops to (gosu, setpriv), when all four of its uids are that user's
 
 The owner is set at registration from the kernel. It never becomes root, never passes from user to user, and never
 changes twice: a process that runs a setuid program (sudo, passwd) has other uids for a while and is still its first

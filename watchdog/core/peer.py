@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Peer:
     """The process at the other end, as it was when it connected (unix(7), SO_PEERCRED).
 
-    `admin`: acts on everybody's agents: root, the uid of a user's own daemon, members of `control.admin_group`.
+    `admin`: acts on all users' agents: root, the uid of a user's own daemon, members of `control.admin_group`.
     """
 
     uid: int

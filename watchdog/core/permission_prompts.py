@@ -4,8 +4,8 @@ A table of each vendor's dialogs, those of its first screens among them: a quest
 offers. A question alone is not enough, since agents ask and quote many; that of a plain program (`[y/N]`) counts in the
 very last line alone. A menu whose question is not known is known by the marked choice and the keys named below it.
 
-Who is shown to ask waits for a person: told to people, not typed at, and not ended for its silence. Who said that it
-waits, and is shown to work, was answered (`works`).
+An agent whose screen asks waits for a person: this is reported, it is not typed at, and not killed for its silence.
+One that said that it waits, and is shown to work, was answered (`works`).
 """
 
 import re
@@ -19,7 +19,7 @@ _MARK = r"^(?:[❯›>●○•*]\s*)?"  # before the choice that Enter would ta
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """What a dialog is called when it is told of, its question, and its choice, each somewhere in a line of its own."""
+    """The name by which a dialog is reported, its question, and its choice, each somewhere in a line of its own."""
 
     name: str
     question: re.Pattern[str]
@@ -94,6 +94,6 @@ def asked(screen: str) -> str | None:
 
 
 def works(screen: str) -> bool:
-    """Whether a screen's last lines show a turn that goes on and asks nobody: of programs of which that is known."""
+    """Whether a screen's last lines show a turn that goes on and asks no person: of programs of which that is known."""
     lines = [line for line in (row.strip(_FRAME) for row in screen.splitlines()) if line][-RUNNING:]
     return any(map(_RUNS.search, lines)) and asked(screen) is None

@@ -34,9 +34,9 @@ class Identity:
 class Listed:
     """Where a foreign registry tells of an agent, and what its program says of ending it (`owner.sources.base.Entry`).
 
-    `proved`: the entry names this very process, by its start; else it is only told of. `also`: further processes of the
-    agent, the end of any of which is its end; of a session (`core.sessions`) the shared services that work for it, no
-    part of it. `promises`: the agent came another way, and is held to the beats here.
+    `proved`: the entry names this very process, by its start; else it is only reported. `also`: further processes of
+    the agent, the end of any of which is its end; of a session (`core.sessions`) the shared services that work for it,
+    no part of it. `promises`: the agent came another way, and is held to the beats here.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Presence(StrEnum):
     ALIVE = "alive"
     ABSENT = "absent"  # proved: pidfd readable, no such process, another process, another boot, a zombie with no thread
     UNKNOWN = "unknown"  # the look failed; never means dead
-    NO_PID = "no_pid"  # nobody has told us a pid yet
+    NO_PID = "no_pid"  # no pid was registered yet
 
 
 def cgroup_names(agent_id: str) -> tuple[str, str]:

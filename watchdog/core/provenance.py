@@ -1,8 +1,8 @@
 """Whether the process that has a pid now is the one that a row of a foreign registry means. Pure.
 
-A row tells a number, and perhaps when that was written down. The number may have passed on since (a process that began
+A row gives a pid, and perhaps when that was written down. The pid may have been reused since (a process that began
 later), or may never have been of this machine's pids: a row that came out of a container names whoever has that number
-here, and so does one that somebody made up. Those have been there before their row.
+here, and so does one that was made up. Those have been there before their row.
 """
 
 from dataclasses import dataclass
@@ -86,9 +86,9 @@ def named(
     if zone is None and told.since_local is not None and began <= told.since_local + SLACK:
         if came is not None:
             return Named.IT, ""
-        return Named.PERHAPS, "its registry does not tell in which zone it writes times"
+        return Named.PERHAPS, "its registry does not say in which zone it writes times"
     if told.since is None and since is None:
-        return Named.PERHAPS, "its registry tells neither when nor which process"
+        return Named.PERHAPS, "its registry says neither when nor which process"
     return Named.ANOTHER, "began after the entry was written"
 
 

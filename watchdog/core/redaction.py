@@ -52,7 +52,7 @@ def hide_password(text: str) -> str:
     return _QUERY.sub(rf"\1{HIDDEN}", _PASSWORD.sub(rf"\1{HIDDEN}@", text))
 
 
-@lru_cache(1024)  # each sweep asks anew for the same notes; hard ones of 4 KiB take 20 ms
+@lru_cache(1024)  # each sweep asks again for the same notes; hard ones of 4 KiB take 20 ms
 def hide_secrets(text: str) -> str:
     """The text with `***` for everything in it that looks like a secret: `SECRETS`, and passwords of URLs."""
     text = hide_password(text)

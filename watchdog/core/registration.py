@@ -83,7 +83,7 @@ def field_problem(key: str, value: object) -> str | None:
 def name_fault(value: str) -> str | None:
     """Why no agent may be called that; None: one may. Of these functions each takes the text of one field."""
     problem = name_problem(value)
-    return None if problem is None else f"{value!r} {problem}; take another name"
+    return None if problem is None else f"{value!r} {problem}; choose another name"
 
 
 def word_fault(value: str) -> str | None:
@@ -146,7 +146,7 @@ def _pid(value: object) -> str | None:
 def _seconds(value: object) -> str | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return "Input should be a valid number"
-    if not _LOWEST <= value <= _HIGHEST:  # also false for what is no number (NaN)
+    if not _LOWEST <= value <= _HIGHEST:  # also false for what is not a number (NaN)
         return "Input should be a finite number"
     if value > MOST_SECONDS:
         return f"Input should be less than or equal to {MOST_SECONDS:.0f}"

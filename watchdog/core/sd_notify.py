@@ -107,7 +107,7 @@ def merge_words(old: Words, new: Words, elapsed: float) -> Words:
     if "tool" in new:
         merged.pop("tool_limit_seconds", None)
     if new.get("state") == "working" and merged.get("goes_on"):
-        del merged["goes_on"]  # who works will say anew what it leaves
+        del merged["goes_on"]  # an agent that works will say again what it leaves running
     merged.update(new)
     merged["promises"] = bool(old.get("promises")) or bool(new.get("promises"))
     return merged

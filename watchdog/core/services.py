@@ -1,8 +1,8 @@
-"""Programs that one session starts and that all of the user's sessions share: theirs is the work, nobody's the process.
+"""Programs that one session starts and that all of the user's sessions share: the work is theirs, the process is not.
 
 Codex' TUI starts an app server (`codex app-server --listen unix://…`) that does the work of every session and outlives
 its starter; `claude --bg` starts a service below which background sessions run, each a process of its own. Either was
-started by the first agent, carries that agent's marker and may sit in its cgroup; it belongs to nobody's tree.
+started by the first agent, carries that agent's marker and may sit in its cgroup; it belongs to no agent's tree.
 
 Imported by `beat --from`, at each event of a vendor hook: imports nothing that costs time.
 """
@@ -68,7 +68,7 @@ def shares_service(argv: list[str]) -> bool:
 
 
 def named_in(argv: list[str]) -> frozenset[str]:
-    """The sessions that a client was told to take up again."""
+    """The sessions that a client was asked to resume."""
     words = _words(argv)
     return frozenset(words[1:2]) if words[:1] and words[0] in _CLIENTS else frozenset()
 

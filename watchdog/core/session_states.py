@@ -16,8 +16,8 @@ from watchdog.core.agent import State
 QUIET = timedelta(seconds=5)  # a hook that a busy machine delays comes within that
 # A log has each prompt in its order: a hook of the turn that it calls over may have come as much later.
 LOGGED = timedelta(seconds=60)
-AGAIN = 0.2  # seconds within which what was there before is written once more; nobody types a prompt so soon
-# By what was said: what ends it. Nothing here wakes who rests: a hook tells of each prompt.
+AGAIN = 0.2  # seconds within which what was there before is written once more; no person types a prompt so soon
+# By what was said: what ends it. Nothing here wakes an idle agent: a hook reports each prompt.
 _ENDS = {
     State.WORKING: (State.IDLE, State.WAITING),
     State.WAITING: (State.IDLE, State.WORKING),

@@ -1,8 +1,8 @@
 """Whose a session is that a shared service works for: that of the client that began it, where only one can have.
 
 Pure. A hook of such a session runs below the service, which tells nothing of clients; what is known of those are the
-processes that there are. A session that several of them may have begun is nobody's: a word for the wrong agent would
-hide that it is stalled, and its kill would end another's commands.
+processes that there are. A session that several of them may have begun belongs to none: a beat for the wrong agent
+would hide that it is stalled, and its kill would end another's commands.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _VERSION = 7  # of a UUID whose first 48 bits are when it was made, in milliseco
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One, as its hook told of it. `fresh`: it begins now, and was not taken up again."""
+    """One, as its hook reported it. `fresh`: it begins now, and was not taken up again."""
 
     id: str
     directory: str
@@ -26,15 +26,15 @@ class Session:
 class Client:
     """A process that may have begun it. Times are epoch seconds."""
 
-    agent: str | None  # in whose tree it is; None: it is watched by nobody
+    agent: str | None  # in whose tree it is; None: it is not watched
     began: float
     directory: str | None = None  # None: that of another machine, or not known
-    named: frozenset[str] = frozenset()  # sessions that it was told to take up
+    named: frozenset[str] = frozenset()  # sessions that it was asked to resume
 
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """The answer. `perhaps`: the agents that it may be of, where that cannot be told."""
+    """The answer. `perhaps`: the agents that it may belong to, where that is not known."""
 
     agent: str | None = None
     perhaps: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def whose(session: Session, clients: Iterable[Client]) -> Whose:
     clients = list(clients)
     named = [one for one in clients if session.id in one.named]
     if named:
-        return _of(named, "its client was told to take it up")
+        return _of(named, "its client was asked to resume it")
     made = made_at(session.id) if session.fresh else None
     fit = [one for one in clients if one.directory in (None, session.directory)]
     fit = [one for one in fit if made is None or one.began <= made + SLACK]
@@ -63,7 +63,7 @@ def _of(clients: list[Client], why: str) -> Whose:
         return Whose()
     known = tuple(sorted(one for one in agents if one is not None))
     if len(agents) == 1:
-        return Whose(known[0], why=why) if known else Whose(why="its client is watched by nobody")
+        return Whose(known[0], why=why) if known else Whose(why="its client is not watched")
     return Whose(perhaps=known, why=f"{len(clients)} clients may have begun it")
 
 
@@ -85,7 +85,7 @@ def shared_words(services: Iterable[str], perhaps: Iterable[str]) -> str:
     """
     said = []
     if where := ", ".join(sorted(set(services))):
-        said.append(f"its sessions live in {where}, which others share: it is not ended with this agent")
+        said.append(f"its sessions live in {where}, which others share: it is not killed with this agent")
     if names := ", ".join(sorted(perhaps)):
-        said.append(f"of {names} nothing tells whether it is its own: not ended with it, end it by that name")
+        said.append(f"whether {names} is its own is not known: not killed with it, kill it by that name")
     return "; ".join(said)

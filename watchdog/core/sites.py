@@ -1,6 +1,6 @@
-"""Which thing lies at a path, told from another that lies there later: an agent's worktree or temp dir is no path.
+"""What lies at a path, distinguished from what lies there later: an agent's worktree or temp dir is no path.
 
-A path is free again as soon as its directory has gone: `git worktree remove wt; git worktree add wt` puts somebody
+A path is free again as soon as its directory has gone: `git worktree remove wt; git worktree add wt` puts another agent
 else's tree where a dead agent's was. So what lies there is looked at while the agent lives, and again before anything
 is done to it. Where it was never seen, what was made after the last moment at which it can have been the agent's is
 not the agent's.
@@ -32,7 +32,7 @@ class Site:
 class KnownSite:
     """What is known of an agent's place. `until`: when it can last have been made, if it was never seen (0: not said).
 
-    `watched`: the daemon saw the agent's end, so nobody but the agent had changed the branch by then.
+    `watched`: the daemon saw the agent's end, so only the agent can have changed the branch by then.
     """
 
     site: Site | None = None
@@ -45,11 +45,11 @@ def stranger(known: KnownSite, now: Site) -> str | None:
     then = known.site
     if then is None:
         late = known.until > 0 and now.since > known.until
-        return "it was made after the agent can last have used it: it is somebody else's" if late else None
+        return "it was made after the agent can last have used it, so it is not the agent's" if late else None
     if not _same(then.directory, now.directory):
-        return "another directory lies there than while the agent lived: it is somebody else's"
+        return "another directory is there than while the agent lived, so it is not the agent's"
     if then.entry is not None and (now.entry is None or not _same(then.entry, now.entry)):
-        return "git has another entry of it than while the agent lived: it is somebody else's worktree"
+        return "git has another entry of it than while the agent lived, so it is not the agent's worktree"
     if not known.watched and then.branch != now.branch:
         return f"it is on {_short(now.branch)}, and was on {_short(then.branch)} when it was last seen as the agent's"
     return None
@@ -97,7 +97,7 @@ UNKNOWN = KnownSite()
 
 
 def known_of(stored: Mapping[str, Any] | None) -> KnownSite:
-    """What a hook is told of a place; nothing where it is not told. Raises as `site_of`."""
+    """What a hook gets about a place; nothing if it gets none. Raises as `site_of`."""
     if stored is None:
         return UNKNOWN
     site = stored.get("site")

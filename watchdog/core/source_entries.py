@@ -17,23 +17,74 @@ WORDS_LIMIT = 4096  # characters of one word of an entry: the longest path
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where registries of one kind lie. The owner's helper sees nothing but `path`, `reads`, and of `removes` as much
-    as it may remove from there; "~" is the owner's home."""
+    """Where registries of one kind lie, and what documents say of them.
+
+    The owner's helper sees nothing but `path`, `reads`, and of `removes` as much as it may remove from there; "~" is
+    the owner's home.
+    """
 
     path: str  # unless told; "": it has no usual place
+    place: str  # what a `path` names, for the configuration file
+    registry: str  # what the registry is and what is done to an entry in it,
+    beat: str  # and what is a beat there, for the table in agents.md
     variable: str = ""  # of the owner's environment, which names another path
     reads: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     written: str = ""  # the file in there that beats are written to; "": what `path` names
+    told_of: bool = False  # its agents are reported, and ended by a person's order alone
 
 
 KINDS = {
-    "claude": Kind("~/.claude", variable="CLAUDE_CONFIG_DIR"),
-    "agent_relay": Kind("~/.agent-relay", removes=("/tmp", "/tmp/relay-outbox")),  # noqa: S108
-    "agent_sessions": Kind("", variable="AGENT_SESSIONS_YAML"),
-    "fleet_tasks": Kind("~/.fleet-tasks", reads=("~/.apra-fleet/data",)),
-    "hcom": Kind("~/.hcom", variable="HCOM_DIR", written="hcom.db"),
-    "orchestrator_db": Kind(""),
+    "orchestrator_db": Kind(
+        "",
+        place="SQLite with agent_lifecycle, and agent_status/*.json beside it",
+        registry="SQLite file with `agent_lifecycle` (and `orchestrator_task`), `agent_status/*.json` beside it",
+        beat="a change of `last_heartbeat`; 120 s of silence are too long (`after_seconds`)",
+    ),
+    "hcom": Kind(
+        "~/.hcom",
+        place="its directory",
+        registry="`hcom.db` and the list of launched pids in `~/.hcom`, or $HCOM_DIR; a stopped agent can be resumed"
+        " by `hcom r NAME`",
+        beat="a new time or status in its row; 120 s of silence are too long while it listens, 300 while it works,"
+        " 660 in a tool",
+        variable="HCOM_DIR",
+        written="hcom.db",
+    ),
+    "agent_relay": Kind(
+        "~/.agent-relay",
+        place="a data directory of its, or ~/.agent-relay with all of them",
+        registry="a data directory of agent-relay, or `~/.agent-relay` with all of them: an ended agent is removed from"
+        " its lists",
+        beat="none",
+        removes=("/tmp", "/tmp/relay-outbox"),  # noqa: S108
+    ),
+    "agent_sessions": Kind(
+        "",
+        place="the agent-sessions.yaml of tmux-agent-orchestrate, or its workspace",
+        registry="tmux-agent-orchestrate's (multi-agent-mux's) `.mam/` or `.hermes/agent-sessions.yaml` and `.db`, both"
+        " or neither: a row becomes `stopped` or `terminated`, its job is notified; if it and tmux disagree, `list`"
+        " says how",
+        beat="none",
+        variable="AGENT_SESSIONS_YAML",
+    ),
+    "fleet_tasks": Kind(
+        "~/.fleet-tasks",
+        place="apra-fleet's, ~/.fleet-tasks",
+        registry="apra-fleet's tasks, `~/.fleet-tasks/task-*/`: `status.json` becomes `cancelled` or `failed`,"
+        " `task.pid` is removed; members on other devices are shown",
+        beat="a touch of `activity`; 660 s of silence are too long: the wrapper touches it every 300 s, also while its"
+        " command hangs",
+        reads=("~/.apra-fleet/data",),
+    ),
+    "claude": Kind(
+        "~/.claude",
+        place="Claude Code's `sessions/` in its directory",
+        registry="`~/.claude/sessions/`: reported, never closed",
+        beat="none",
+        variable="CLAUDE_CONFIG_DIR",
+        told_of=True,
+    ),
 }
 
 
@@ -44,8 +95,8 @@ class Entry:
     key: str  # names the entry within its registry (a row's id, a file's name)
     token: str  # is another when the entry means another run; a beat changes nothing of it
     name: str
-    uid: int  # who owns the file that says so: it counts for processes of that uid alone
-    pid: int | None = None  # None as well where the number there is no pid (thread ids, beyond pid_max)
+    uid: int  # the owner of the file that says so: it counts for processes of that uid alone
+    pid: int | None = None  # None as well where the number there is not a pid (thread ids, beyond pid_max)
     ticks: int | None = None  # its start ticks (field 22 of /proc/PID/stat), where the program notes them,
     boot_id: str | None = None  # of this boot
     since: float | None = None  # when that pid was written down: a process that began later is another
@@ -56,8 +107,8 @@ class Entry:
     started_ahead: float | None = None
     also: tuple[int, ...] = ()  # further processes of the same agent; the end of any is its end
     living: bool = True  # False: its registry says that it has ended
-    gone: str = ""  # why nobody is behind it, where its program tells no pid: its entry is closed
-    drift: str = ""  # how it and what runs disagree: told and shown, and nothing else is done by it
+    gone: str = ""  # why no process is behind it, where its program gives no pid: its entry is closed
+    drift: str = ""  # how it and what runs disagree: reported and shown, and nothing else is done about it
     remote: bool = False  # it lives on another device: shown, never judged or ended
     type: str = ""
     tags: tuple[str, ...] = ()
@@ -68,7 +119,7 @@ class Entry:
     beat: str | None = None  # its last heartbeat as it stands there: other content is a new beat
     beat_at: float | None = None  # when that was, as far as it can be read: one before its process began is none
     promise: float | None = None  # seconds of silence that the program's own rhythm allows; None: none is counted
-    holders: tuple[int, ...] = ()  # no agent: nobody reads this registry, as this process, below these, stands still
+    holders: tuple[int, ...] = ()  # no agent: this registry cannot be read, as this process, below these, stands still
     unheard: str = ""  # why no beat could be written or read now (another's lock, a full disk, damage), if so
     unread: str = ""  # no agent: why nothing of that entry can be read; with "/" or ":" at its end, of all below
     state: str | None = None  # as `core.model.State`,

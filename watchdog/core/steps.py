@@ -14,7 +14,7 @@ SMALL = timedelta(seconds=1)  # below which a change of the clock is none
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The wall clock beside one that nobody sets. `boot`: seconds since that boot, suspended or not."""
+    """The wall clock beside one that cannot be set. `boot`: seconds since that boot, suspended or not."""
 
     wall: datetime
     boot: float
@@ -30,7 +30,7 @@ class ClockStep:
 
 
 def step_between(former: ClockReading, now: ClockReading) -> timedelta:
-    """By how much the wall clock was set since then; nothing over a restart of the machine: that cannot be told."""
+    """By how much the wall clock was set since then; nothing over a restart of the machine: that is not known."""
     if former.boot_id != now.boot_id:
         return NOTHING
     by = now.wall - former.wall - timedelta(seconds=now.boot - former.boot)

@@ -17,7 +17,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def since(before: Mapping[K, Used], now: Mapping[K, Used]) -> float:
-    """The seconds that these used since `before`; who is new counts from zero.
+    """The seconds that these used since `before`; a new process counts from zero.
 
     A child that was seen before and has ended since brings its parent all that it ever used: only what is beyond that
     is new. Where its parent has ended, too, it may have come to that one's parent.

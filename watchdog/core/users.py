@@ -1,4 +1,4 @@
-"""Which user a uid counts for: subordinate uids belong to the user to whom /etc/subuid gives them (subuid(5)).
+"""Which user a uid counts for: subordinate uids belong to the user that /etc/subuid gives them to (subuid(5)).
 
 Only the file counts, not the ranges that a directory service may serve through NSS (`subid:` in nsswitch.conf): those
 uids count for themselves. What a uid may do never depends on this map, only how much of a share is left for it.

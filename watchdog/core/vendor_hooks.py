@@ -1,7 +1,7 @@
-"""What an event of a vendor hook means as a beat, and what tells its agent to stop. Pure tables, one for each vendor.
+"""What an event of a vendor hook means as a beat, and what tells its agent to stop. Pure; tables in `core.vendors`.
 
 The events and fields are those that the vendors document (Claude Code, Codex, Gemini CLI: JSON on stdin; opencode: what
-our plugin passes on). Of an event that is not in the table we know that its agent lives, no more. Imported at each
+our plugin passes on). An event that is not in the table only shows that its agent lives. Imported at each
 event: imports nothing that costs time.
 """
 
@@ -9,6 +9,7 @@ import json
 import zlib
 
 from watchdog.core.sd_notify import MAX_SECONDS, Words, printable
+from watchdog.core.vendors import KNOWN, VENDORS
 
 Event = dict[str, object]
 MAX_PATH = 4096  # bytes of a path with its end, limits.h
@@ -16,66 +17,11 @@ MAX_PATH = 4096  # bytes of a path with its end, limits.h
 # A sign: it lives; nothing is said of what it does, so that an idle one stays idle, and nothing is promised.
 SIGN: Words = {"promises": False}
 RESTS: Words = {"state": "idle", "tool": ""}
-_EVENTS = {
-    "claude": {
-        "SessionStart": "start",
-        "UserPromptSubmit": "prompt",
-        "PreToolUse": "tool",
-        "PostToolUse": "tool_over",
-        "PostToolUseFailure": "tool_over",
-        "PermissionRequest": "ask",
-        "PermissionDenied": "tool_over",
-        "Elicitation": "ask",
-        "ElicitationResult": "work",
-        "Notification": "notification",
-        "SubagentStart": "thread",
-        "SubagentStop": "thread_over",
-        "Stop": "rest",
-        "StopFailure": "failure",
-        "SessionEnd": "end",
-    },
-    "codex": {
-        "SessionStart": "start",
-        "UserPromptSubmit": "prompt",
-        "PreToolUse": "tool",
-        "PostToolUse": "tool_over",
-        "PermissionRequest": "ask",
-        "SubagentStart": "thread",
-        "SubagentStop": "thread_over",
-        "Stop": "rest",
-        "StopFailure": "failure",
-        "Interrupt": "interrupt",
-        "SessionEnd": "end",
-    },
-    "gemini": {
-        "SessionStart": "start",
-        "BeforeAgent": "prompt",
-        "BeforeTool": "tool",
-        "AfterTool": "tool_over",
-        "Notification": "notification",
-        "AfterAgent": "rest",
-        "SessionEnd": "end",
-    },
-    "opencode": {
-        "plugin.loaded": "start",
-        "session.created": "start",
-        "chat.message": "prompt",
-        "tool.execute.before": "tool",
-        "tool.execute.after": "tool_over",
-        "permission.asked": "ask",
-        "permission.updated": "ask",  # before 1.1
-        "permission.replied": "work",
-        "session.status": "status",
-        "session.idle": "rest",
-        "session.error": "failure",
-    },
-}
+_EVENTS = {name: KNOWN[name].events for name in VENDORS}
 _ASKING_TOOLS = frozenset({"AskUserQuestion", "ExitPlanMode", "ask_user", "request_user_input", "question"})
 # What not every event of one call has: a question's answers come with its end, Codex' reason only with its prompt.
 _BESIDE = frozenset({"answers", "annotations", "description"})
-_SHELLS = frozenset({("claude", "Bash"), ("opencode", "bash")})  # whose calls may carry their time limit
 _SHELL_SECONDS = 120.0  # both end a shell command after two minutes unless the call says otherwise
-_MANY = frozenset({"codex", "gemini"})
 _ASKED = frozenset({"permission_prompt", "elicitation_dialog", "ToolPermission"})
 # Of the session, not of the process: the next one begins in the same process.
 _GOES_ON = frozenset({"clear", "resume"})
@@ -103,7 +49,7 @@ def words_of_event(vendor: str, event: Event, environ: dict[str, str], *, main: 
 
     `main`: the vendor's process is the agent's own main process; where it is only the program of a script, its end is
     not the agent's. What a subagent does renews, and declares its tool; the state is the main thread's alone.
-    But a prompt of his is over with the call that it was about: nothing of the main thread would tell.
+    But a subagent's prompt is over with the call that it was about: no event of the main thread would say so.
     """
     kind = _EVENTS[vendor].get(event_name(event), "sign")
     words = _tool(vendor, event, environ) if kind == "tool" else _words(kind, event, environ)
@@ -127,7 +73,7 @@ def session_of(vendor: str, event: Event) -> Words:
     Claude Code's process has one after the other, and may leave one without a word when it resumes another.
     """
     session = _text(event, "session_id")
-    if vendor not in _MANY or not session:
+    if not KNOWN[vendor].many_sessions or not session:
         return {}
     ends = _EVENTS[vendor].get(event_name(event)) == "end"
     return {"session_ended" if ends else "session": printable(session[:128])}
@@ -170,7 +116,7 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
             return {**RESTS, "goes_on": False}
         case "failure" if _error(event) in _ABORTED:
             return _words("rest", event, environ)
-        case "failure":  # it tries no more by itself
+        case "failure":  # it does not try again by itself
             return {
                 "state": "waiting",
                 "tool": "",
@@ -179,7 +125,7 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
             }
         case "status":
             return _status(event, environ)
-        case "end" if _text(event, "reason") in _GOES_ON:  # what goes on is told anew by the session that follows
+        case "end" if _text(event, "reason") in _GOES_ON:  # the session that follows reports again what goes on
             return {**RESTS, "goes_on": False}
         case "end":
             return {"state": "done", "tool": ""}
@@ -202,16 +148,17 @@ def _tool(vendor: str, event: Event, environ: dict[str, str]) -> Words:
     words: Words = {"state": "waiting" if name in _ASKING_TOOLS else "working", "tool": printable(name)}
     call = event.get("tool_input")
     arguments = call if isinstance(call, dict) else {}
-    if (vendor, name) in _SHELLS and not arguments.get("run_in_background"):
+    known = KNOWN[vendor]
+    if name and name == known.shell_tool and not arguments.get("run_in_background"):
         asked = _milliseconds(arguments.get("timeout"))
-        usual = _milliseconds(environ.get("BASH_DEFAULT_TIMEOUT_MS") if vendor == "claude" else None)
+        usual = _milliseconds(environ.get(known.shell_limit))
         words["tool_limit_seconds"] = asked or usual or _SHELL_SECONDS
     return words
 
 
 def _notification(event: Event) -> Words | None:
     kind, message = _text(event, "notification_type"), _text(event, "message").lower()
-    if kind in _ASKED or (not kind and "permission" in message):  # before 2.0.37 Claude Code told no type
+    if kind in _ASKED or (not kind and "permission" in message):  # before 2.0.37 Claude Code gave no type
         return {"state": "waiting"}
     if kind == "idle_prompt" or (not kind and "waiting for your input" in message):
         return dict(RESTS)
@@ -236,7 +183,7 @@ def _left_running(event: Event, environ: dict[str, str]) -> Words:
             words["goes_on"] = any(not (attended and _is_command(task)) for task in found)
         if found:
             parts.append(f"{len(found)} {one}{'s' if len(found) > 1 else ''}")
-    return {**words, "note": f"rests; goes on by itself: {', '.join(parts)}"} if parts else words
+    return {**words, "note": f"idle; continues by itself: {', '.join(parts)}"} if parts else words
 
 
 def _is_command(task: object) -> bool:
@@ -278,31 +225,7 @@ def stop_answer(vendor: str, event: Event, reason: str) -> dict[str, object] | N
     Codex refuses `continue` before a tool and at a permission prompt (such a hook fails, and the tool runs), so there
     the call is denied, and the next event ends the turn. Gemini and Claude Code take both at once.
     """
-    name = event_name(event)
-    halt: dict[str, object] = {"continue": False, "stopReason": reason}
-    denied = {"hookEventName": name, "permissionDecision": "deny", "permissionDecisionReason": reason}
-    refused: dict[str, object] = {"behavior": "deny", "message": reason}
-    match vendor, name:
-        case "opencode", _:
-            return {"stop": reason}
-        case _, "SessionEnd" | "Notification" | "Interrupt" | "PreCompress":
-            return None
-        case "codex", "PreToolUse":
-            return {"hookSpecificOutput": denied}
-        case "codex", "PermissionRequest":
-            return {"hookSpecificOutput": {"hookEventName": name, "decision": refused}}
-        case "claude", "PreToolUse":
-            return {**halt, "hookSpecificOutput": denied}
-        case "claude", "PermissionRequest":
-            decision = {**refused, "interrupt": True}
-            return {**halt, "hookSpecificOutput": {"hookEventName": name, "decision": decision}}
-        case "gemini", "SessionStart":
-            return None
-        case "gemini", "BeforeTool":
-            return {**halt, "decision": "deny", "reason": reason}
-        case "gemini", "BeforeAgent" | "AfterAgent":
-            return {**halt, "reason": reason}
-    return halt
+    return KNOWN[vendor].stop(event_name(event), reason)
 
 
 def _text(event: Event, key: str) -> str:

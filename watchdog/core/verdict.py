@@ -45,7 +45,7 @@ class Observation:
     asks: str | None = None  # what for its terminal asks a person, as it was seen last
     unprompted: str | None = None  # why it may only wait for its first prompt
     ttl_left: timedelta | None = None
-    ttl_warning: timedelta = ZERO  # so long before its end it is told
+    ttl_warning: timedelta = ZERO  # so long before its end it is reported
     late_looks: int = 0
     first_look: bool = False
     activity: str | None = None
@@ -53,7 +53,7 @@ class Observation:
     elsewhere: str | None = None  # another daemon, whose it is
     members: int = 0  # processes of its tree that the last scan found
     unread: timedelta | None = None
-    halt: str | None = None  # why somebody stopped it on purpose, if so; and for how long in this silence
+    halt: str | None = None  # why a person stopped it on purpose, if so; and for how long in this silence
     halted: timedelta = ZERO
 
 
@@ -62,7 +62,7 @@ class Judgement:
     """A verdict and the line that gave it, in words for `why`.
 
     `overdue`: STARTING for longer than the limit. `stands`: so long nothing but a new word or a new look at the process
-    can change it, and a beat that only renews makes that longer. Zero: to be judged anew by the next look.
+    can change it, and a beat that only renews makes that longer. Zero: to be judged again by the next look.
     """
 
     verdict: Verdict
@@ -75,7 +75,7 @@ def judge(seen: Observation, policy: Policy) -> Judgement:
     """Say what a look means, by the first of the nine lines that fits.
 
     1 GONE, 2 UNKNOWN, 3 STARTING, 4 EXPIRED, 5 LINGERING, 6 WAITING, 7 HEALTHY, 8 LATE, 9 STALLED. An agent that is
-    only queued is never judged: nobody has started it yet.
+    only queued is never judged: it has not been started yet.
     """
     if seen.status is Status.QUEUED:
         return Judgement(Verdict.STARTING, "queued: not started yet")
@@ -116,11 +116,11 @@ def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
 
 
 def _starting(seen: Observation, policy: Policy) -> Judgement | None:
-    # Who promised a beat every four hours may take four hours for the first one.
+    # An agent that promised a beat every four hours may take four hours for the first one.
     limit = max(policy.start_limit, seen.after) if seen.promised else policy.start_limit
     limit += seen.forgiven
     if seen.presence is Presence.NO_PID and not seen.promised and seen.members:
-        return None  # no process id was told, and it needs none
+        return None  # no process id was registered, and it needs none
     if seen.presence is Presence.NO_PID and not (seen.promised and seen.has_beaten):
         what = "no pid registered yet"
     elif seen.promised and not seen.has_beaten:
@@ -201,7 +201,7 @@ def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
 
 
 def _halted(seen: Observation, policy: Policy) -> Judgement | None:
-    """Somebody stopped it on purpose, who knows of it: waited for, up to a limit."""
+    """A person stopped it on purpose: waited for, up to a limit."""
     if seen.halt is None or seen.halted >= policy.wait_limit:
         return None
     return Judgement(Verdict.WAITING, f"{seen.halt} (waited for up to {span(policy.wait_limit)})")

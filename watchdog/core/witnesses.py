@@ -1,8 +1,9 @@
 """What one agent's words tell of another's silence. Pure.
 
-Who is silent alone has stalled; who is silent with all others has perhaps lost what all of them need: the provider, the
-network, us. At different phases one is late long before the others are, so a look that finds one late of six proves
-neither. What tells is whether the others have been heard since the first of them could have been cut off.
+An agent that alone is silent has stalled; one that is silent with all others has perhaps lost what all of them need:
+the provider, the network, us. At different phases one is late long before the others are, so a look that finds one
+late of six proves neither. What tells is whether the others have been heard since the first of them could have been
+cut off.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class Witness:
 
     @property
     def rhythm(self) -> timedelta:
-        """Within which its next word is expected: half of its limit where nobody knows better."""
+        """Within which its next beat is expected: half of its limit if its interval is not known."""
         return min(self.after, self.after / 2 if self.pause is None else self.pause)
 
 

@@ -10,12 +10,12 @@ newly is asked about before it is taken in, by its owner's helper.
 
 import asyncio
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import look_at
 from watchdog.agents.selectors import is_number
@@ -23,12 +23,12 @@ from watchdog.client import client, sockets
 from watchdog.client.custody import daemon_of
 from watchdog.clock import Clock
 from watchdog.concurrency import threads
-from watchdog.concurrency.threads import Pool
+from watchdog.config.settings import Settings
 from watchdog.core.custody import Custody, DaemonProcess, Holder, custody
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity, Presence
-from watchdog.core.sd_notify import Words, parse_datagram, words_of
-from watchdog.errors import DaemonUnreachable, OwnerCallFailed, UnsafeDirectory, WatchdogError
+from watchdog.discovery.forwarder import ANSWER, Forwarder
+from watchdog.errors import DaemonUnreachable, OwnerCallFailed, UnsafeDirectory
 from watchdog.helpers.pool import HelperPool
 from watchdog.kill.worker import KillWorker
 from watchdog.processes import identity as identities
@@ -36,9 +36,7 @@ from watchdog.processes.environment import environment
 from watchdog.processes.identity import Seen, presence
 from watchdog.processes.reader import awaited
 
-ANSWER = 1.0  # seconds that another daemon has for one answer
 REMEMBERED = 60.0  # seconds until one that holds a process we do not is asked about it again
-MOST_WAITING = 256  # words that are to be passed on
 Key = tuple[int, int]  # pid and start ticks
 Json = dict[str, object]
 
@@ -60,27 +58,24 @@ class Custodians:
         fleet: Fleet,
         clock: Clock,
         recorder: EventRecorder,
-        owners: HelperPool,
+        helpers: HelperPool,
         kills: KillWorker,
-        host: str,
-        socket_path: str,
+        settings: Settings,
+        forwarder: Forwarder,
     ) -> None:
-        """`socket_path`: our own, which is not asked."""
         self._fleet = fleet
         self._clock = clock
         self._tell = recorder.tell  # into the log and the history
-        self._owners = owners
+        self._helpers = helpers
         self._kills = kills
-        self._host = host
-        self._socket_path = socket_path
+        self._host = host = identities.this_host(settings.host)
+        self._socket_path = f"{settings.runtime_dir}/control.sock"  # our own, which is not asked
         me = identities.read_identity(os.getpid(), host)
         self._me = DaemonProcess(os.geteuid(), os.getpid(), 0 if me is None else me.start_ticks)
         self._neighbours: dict[str, _Neighbour] = {}  # by socket
         self._learnt: dict[Key, tuple[Holder, Identity, float]] = {}  # processes that we left to others; until when
         self._deaf: dict[int, float] = {}  # users whose daemons did not answer, and until when they are not asked again
-        self._pool = Pool(4, "another daemon")
-        self._waiting = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._pool = forwarder.pool
 
     async def round(self) -> None:
         """Ask every daemon that may hold agents of ours, and leave them to it or take them over."""
@@ -137,7 +132,7 @@ class Custodians:
     async def _asked(self, owner: int, args: dict[str, Any]) -> Json | None:
         """By ourselves where the process is our own uid's: a hook would wait for the start of a helper."""
         if owner != self._me.uid:
-            found: Json | None = await self._owners.call(owner, "daemon_of", args, 2 * ANSWER)
+            found: Json | None = await self._helpers.call(owner, "daemon_of", args, 2 * ANSWER)
             return found
         try:
             async with asyncio.timeout(2 * ANSWER):
@@ -158,41 +153,6 @@ class Custodians:
         if is_number(word):
             return int(word) if len(word) < 8 else None
         return next((pid for (pid, _), (one, _, _) in self._learnt.items() if one.name == word), None)
-
-    async def pass_on(self, holder: Holder, method: str, path: str, body: object) -> tuple[int, Json]:
-        """Say to that daemon what was said to us, as our own uid. Raises DaemonUnreachable.
-
-        Never by root's daemon to a user's: it speaks at no path that a user controls.
-        """
-        if self._me.uid == ROOT and holder.daemon.uid != ROOT:
-            raise DaemonUnreachable(f"it is watched by {holder}; say it there")
-        if self._waiting >= MOST_WAITING:
-            raise DaemonUnreachable(f"{holder} is slow")
-        self._waiting += 1
-        try:
-            ask = partial(client.request, method, path, body, socket_path=holder.socket, timeout=ANSWER)
-            return await asyncio.get_running_loop().run_in_executor(self._pool, ask)
-        finally:
-            self._waiting -= 1
-
-    def heard(self, agent: Agent, data: bytes, main: bool) -> None:
-        """A datagram of an agent that is another daemon's came to our socket of it."""
-        words = words_of(parse_datagram(data), from_main=main)
-        if agent.elsewhere is not None and words is not None and self._waiting < MOST_WAITING:
-            path = f"/v1/agents/{agent.elsewhere.agent_id}/beat"
-            task = asyncio.get_running_loop().create_task(self._say(agent.elsewhere, path, words))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _say(self, holder: Holder, path: str, words: Words) -> None:
-        with suppress(WatchdogError, OSError):  # the next round finds out whether that daemon is gone
-            await self.pass_on(holder, "POST", path, words)
-
-    def close(self) -> None:
-        """No more words are passed on."""
-        for task in self._tasks:
-            task.cancel()
-        self._pool.close(0.0, cancel=True)
 
     # -- whom to ask
 
@@ -256,14 +216,16 @@ class Custodians:
         """Leave an agent to the daemon whose it is, or take it over from one that is gone; by the last look."""
         holder = self._holder(agent)
         if holder is not None:
-            if agent.elsewhere != holder:
+            if agent.owner.elsewhere != holder:
                 agent.left_to(holder)
-                self._kills.veto(agent, f"watched by {holder}")
+                self._kills.cancel_automatic(agent, f"watched by {holder}")
                 self._tell("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
-        elif agent.elsewhere is not None:
-            former = agent.elsewhere
+        elif agent.owner.elsewhere is not None:
+            former = agent.owner.elsewhere
             agent.taken_over()
-            self._tell("agent.taken_over", agent, f"{former} is gone, or holds it no more; its silence begins anew")
+            self._tell(
+                "agent.taken_over", agent, f"{former} is gone, or no longer watches it; its silence starts from zero"
+            )
 
     def _holder(self, agent: Agent) -> Holder | None:
         if agent.identity is None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar, assert_never
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.process_claim import Look, ProcessClaim, checked, look_at
 from watchdog.clock import Instant
 from watchdog.core.names import name_for, name_problem
@@ -66,7 +67,7 @@ def told_by(answer: object, uid: int) -> tuple[list[Entry], list[str]]:
     One that is none and has a key is `unread`: whoever stood there before is not gone.
     """
     if not isinstance(answer, list):
-        raise OwnerCallFailed("garbled", "its helper's answer is no list")
+        raise OwnerCallFailed("garbled", "its helper's answer is not a list")
     told, problems = [], []
     for one in answer[:MOST_ENTRIES]:
         try:
@@ -136,7 +137,7 @@ def look(
     if entry.pid is None:
         if entry.gone:
             return Match(MatchResult.GONE, entry.gone)
-        return Match(MatchResult.UNSEEN, "its registry tells no pid")
+        return Match(MatchResult.UNSEEN, "its registry gives no pid")
     if entry.boot_id is not None and entry.boot_id != boot_id():
         return Match(MatchResult.GONE, "it is of another boot")
     try:

@@ -13,7 +13,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
+from watchdog.agents.heartbeat import newer_word
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import Look
 from watchdog.agents.registration import Registrar
@@ -43,7 +44,7 @@ MOST_LISTED = MOST_ENTRIES  # of one agent: a program that gives its entry anoth
 MISSED = 2  # looks that do not find an entry until it counts as gone: a file may be just being replaced
 FULL = (
     f"{MOST_ENTRIES + 1} living entries or more, of which {MOST_ENTRIES} are watched, as many as one uid may have"
-    " agents: the others are not; end those that are not needed, or share them out over registries of several users"
+    " agents: the others are not; stop those that are not needed, or spread them over registries of several users"
 )
 REPORTED_AT_ONCE = 16  # drifts of one look: with 256 new ones each time the log would hold nothing else
 Json = dict[str, object]
@@ -61,14 +62,14 @@ class RegistryLocked(OwnerCallFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ImportParts:
     """The parts of the daemon that every registry works with."""
 
     clock: Clock
     registrar: Registrar
     stale: StaleEntries
     custodians: Custodians
-    owners: HelperPool
+    helpers: HelperPool
     users: UserLookup
     recorder: EventRecorder
 
@@ -76,7 +77,7 @@ class Parts:
 class ForeignRegistry:
     """What was found in one registry at the last look, and how its looks went. `shown`: the entries not watched."""
 
-    def __init__(self, kind: str, path: str, parts: Parts) -> None:
+    def __init__(self, kind: str, path: str, parts: ImportParts) -> None:
         self.kind = kind
         self.path = path
         self.shown: list[Json] = []
@@ -139,7 +140,7 @@ class ForeignRegistry:
         """What it says now, as its owner; `now`: when the look began."""
         try:
             args = {"kind": self.kind, "path": self.path}
-            answer = await self._parts.owners.call(self._uid, "source_discover", args, DEADLINE)
+            answer = await self._parts.helpers.call(self._uid, "source_discover", args, DEADLINE)
             told, problems = entry_match.told_by(answer, self._uid)
             for holder in (one for one in told if one.holders):
                 raise RegistryLocked(holder.note, holder.holders)
@@ -195,15 +196,15 @@ class ForeignRegistry:
         holders = error.holders if isinstance(error, RegistryLocked) else ()
         holds = self._first_of(holders, self._uid)
         for agent in self._fleet:
-            if not agent.promised or not self._is_held_to(agent):
+            if not agent.heartbeat.said.promised or not self._is_held_to(agent):
                 continue
             if agent is not holds:
-                if (self._failed > 1 or holders) and agent.unread is None:
-                    agent.unread_now()
-            elif agent.unread is not None:
-                agent.read_again()
+                if (self._failed > 1 or holders) and agent.heartbeat.silence.hindrance.unread is None:
+                    agent.heartbeat.silence.unread_now()
+            elif agent.heartbeat.silence.hindrance.unread is not None:
+                agent.heartbeat.silence.read_again()
             elif holders != self._held_by:
-                agent.forgive()  # a beat right before it was not seen
+                agent.heartbeat.silence.forgive()  # a beat right before it was not seen
         self._held_by = holders
 
     def _first_of(self, pids: tuple[int, ...], uid: int) -> Agent | None:
@@ -313,7 +314,7 @@ class ForeignRegistry:
             one for one in agent.reg.entries if (one.kind, one.path, one.key) != (self.kind, self.path, entry.key)
         )
         if len(others) >= MOST_LISTED:
-            raise Conflict(f"{agent.reg.name} stands in {len(others)} entries already")
+            raise Conflict(f"{agent.reg.name} is in {len(others)} entries already")
         await self._keep(agent, (*others, listed))
 
     async def _refresh(self, agent: Agent, own: Listed, entry: Entry) -> None:
@@ -357,7 +358,7 @@ class ForeignRegistry:
         where = agent.agent_id, entry.key
         former = self._heard.get(where)
         held = self._is_held_to(agent)
-        if entry.beat is None and held and agent.promised and (entry.unheard or (former and former[0])):
+        if entry.beat is None and held and agent.heartbeat.said.promised and (entry.unheard or (former and former[0])):
             # Its registry has heard from it, and does not show when: what is compared stays what it was.
             self._cannot_hear(agent, entry.unheard or "it shows none any more, and did before")
             return
@@ -365,8 +366,8 @@ class ForeignRegistry:
         if agent.status not in _SPOKEN:
             return
         state = State(entry.state) if entry.state in set(State) else None
-        if agent.promised and not held:  # its own words, by hooks perhaps, say more, but not all
-            newer = agent.newer_word(state, entry.state_since)
+        if agent.heartbeat.said.promised and not held:  # its own words, by hooks perhaps, say more, but not all
+            newer = newer_word(agent.heartbeat, state, entry.state_since)
             if newer is not None:
                 now = self._clock.now()
                 agent.beat(newer, now.mono, now.wall)
@@ -375,15 +376,17 @@ class ForeignRegistry:
             return
         if entry.promise is None:
             self._end_state(agent, state, entry)
-            said = state is not None and (state is not agent.state or entry.note != (agent.note or ""))
-            if agent.promised or not (said or (former is not None and former != word)):
+            said = state is not None and (
+                state is not agent.heartbeat.said.state or entry.note != (agent.heartbeat.said.note or "")
+            )
+            if agent.heartbeat.said.promised or not (said or (former is not None and former != word)):
                 return  # its own word, by a hook perhaps, says more
             beat = Beat(state=state, note=entry.note, promises=False)
         elif not first and (former is None or former == word):
             if entry.unheard:
                 self._cannot_hear(agent, entry.unheard)
             else:
-                agent.read_again()
+                agent.heartbeat.silence.read_again()
             return
         elif first and entry_match.before_its_process(entry, agent, self._clock.now(), self._arrival(entry)):
             return  # a former run's: what it promised it has not begun to keep
@@ -393,7 +396,7 @@ class ForeignRegistry:
                 kept = (replace(one, promises=True) if one in own else one for one in agent.reg.entries)
                 await self._keep(agent, tuple(kept))
             after = timedelta(seconds=entry.promise)
-            beat = Beat(state=state, note=entry.note, after=None if after == agent.after else after)
+            beat = Beat(state=state, note=entry.note, after=None if after == agent.heartbeat.silence.after else after)
         now = self._clock.now()
         agent.beat(beat, now.mono, now.wall)
 
@@ -401,12 +404,16 @@ class ForeignRegistry:
         """It is not judged by its silence while that is so."""
         if agent.status in _SPOKEN:
             self._unheard_agents.append(f"{agent.reg.name}: {why}")
-            if agent.unread is None:
-                agent.unread_now()
+            if agent.heartbeat.silence.hindrance.unread is None:
+                agent.heartbeat.silence.unread_now()
 
     def _end_state(self, agent: Agent, state: State | None, entry: Entry) -> None:
         """End what no hook tells the end of."""
-        if agent.hears and entry.state_since is not None and agent.silence >= quiet_for(agent.after):
+        if (
+            agent.heartbeat.hears
+            and entry.state_since is not None
+            and agent.heartbeat.silence.lasted >= quiet_for(agent.heartbeat.silence.after)
+        ):
             session_files.take(agent, state, entry.state_since, self._clock)
 
     def _miss(self, told: list[Entry], unread: list[Entry]) -> None:
@@ -422,7 +429,7 @@ class ForeignRegistry:
                 continue
             if why := next(filter(None, (entry_match.unread_of(one, unread) for one in own)), ""):
                 missing[agent.agent_id] = self._missing.get(agent.agent_id, 0)
-                if agent.promised and self._is_held_to(agent):
+                if agent.heartbeat.said.promised and self._is_held_to(agent):
                     self._cannot_hear(agent, why)
                 continue
             count = missing[agent.agent_id] = self._missing.get(agent.agent_id, 0) + 1
@@ -433,7 +440,8 @@ class ForeignRegistry:
                     "source.entry_gone", agent_id=agent.agent_id, name=agent.reg.name, source=self.kind, why=why
                 )
                 if self._is_held_to(agent):
-                    agent.released()
+                    agent.amend(replace(agent.reg, stall_after=None))
+                    agent.heartbeat.release()
         self._missing = missing
         self._heard = {key: word for key, word in self._heard.items() if self._fleet.get(key[0]) is not None}
         self._named = {key: named for key, named in self._named.items() if key in self._heard}
@@ -494,7 +502,7 @@ class ForeignRegistry:
 
 def _remember(agent: Agent, listed: Listed) -> None:
     """Further processes of the agent belong to its tree, whatever started them."""
-    known = {member.identity for member in agent.members}
-    agent.members += tuple(
-        TreeMember(one, 0, agent.reg.owner_uid, "", "", "remembered") for one in listed.also if one not in known
+    known = {member.identity for member in agent.tree.members}
+    agent.tree.remember(
+        tuple(TreeMember(one, 0, agent.reg.owner_uid, "", "", "remembered") for one in listed.also if one not in known)
     )

@@ -15,7 +15,7 @@ _SECONDS = 30.0
 
 
 async def remove_entries(
-    owners: HelperPool, row: AgentRow, by: str, now: datetime, *, resumable: bool, with_messages: bool
+    helpers: HelperPool, row: AgentRow, by: str, now: datetime, *, resumable: bool, with_messages: bool
 ) -> list[str]:
     """What was done in each registry in which the agent stood, in words; a fault is one of them.
 
@@ -30,13 +30,15 @@ async def remove_entries(
     for place in row.registration.entries:
         uid, where = row.registration.owner_uid, {"kind": place.kind, "path": place.path}
         try:
-            there = [entry_of(one) for one in await owners.call_alone(uid, "source_discover", where, _SECONDS)]
+            there = [entry_of(one) for one in await helpers.call_alone(uid, "source_discover", where, _SECONDS)]
             entry = next((one for one in there if one.key == place.key), None)
             if entry is None or _lives(entry):
-                told.append(f"{place.kind}: {'nothing left' if entry is None else 'kept, it means another run by now'}")
+                told.append(
+                    f"{place.kind}: {'nothing left' if entry is None else 'kept, it belongs to another run now'}"
+                )
                 continue
             args = {**where, "key": place.key, "token": entry.token, "end": end_json(end)}
-            done = await owners.call_alone(uid, "source_forget", args, _SECONDS)
+            done = await helpers.call_alone(uid, "source_forget", args, _SECONDS)
             told.append(f"{place.kind}: {done['message']}")
         except (OwnerCallFailed, ValueError) as error:
             told.append(f"{place.kind}: {error}")

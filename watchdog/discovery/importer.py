@@ -8,7 +8,7 @@ from watchdog.agents.registration import Registrar
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
 from watchdog.discovery.custody import Custodians
-from watchdog.discovery.foreign_registry import ForeignRegistry, Json, Parts
+from watchdog.discovery.foreign_registry import ForeignRegistry, ImportParts, Json
 from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.errors import WatchdogError
 from watchdog.helpers.nss import UserLookup
@@ -25,11 +25,11 @@ class SourceImporter:
         registrar: Registrar,
         stale: StaleEntries,
         custodians: Custodians,
-        owners: HelperPool,
+        helpers: HelperPool,
         recorder: EventRecorder,
     ) -> None:
         self._settings = settings
-        self._parts = Parts(clock, registrar, stale, custodians, owners, UserLookup(), recorder)
+        self._parts = ImportParts(clock, registrar, stale, custodians, helpers, UserLookup(), recorder)
         self._registries: dict[tuple[str, str], ForeignRegistry] = {}  # by kind and path
 
     def apply(self, settings: Settings) -> None:

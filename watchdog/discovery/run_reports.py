@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.registration import Registrar
@@ -32,7 +32,7 @@ from watchdog.telemetry import logger
 AT_ONCE = 4  # owners that are asked at a time
 MOST = 1024  # reports of one owner in one round
 TOLD = 16  # of one owner, that cannot be taken; the round after tells more
-WHY = "its `run` has written down that it ended, when no daemon could be told"
+WHY = "its `run` recorded that it ended when no daemon could be reached"
 
 
 class RunReportImporter:
@@ -44,7 +44,7 @@ class RunReportImporter:
         holds: Holds,
         kills: KillWorker,
         clock: Clock,
-        owners: HelperPool,
+        helpers: HelperPool,
         recorder: EventRecorder,
         runtime_dir: str,
     ) -> None:
@@ -53,7 +53,7 @@ class RunReportImporter:
         self._holds = holds
         self._kills = kills
         self._clock = clock
-        self._owners = owners
+        self._helpers = helpers
         self._recorder = recorder
         self._runtime_dir = runtime_dir
         self._told: dict[int, frozenset[str]] = {}  # by owner, what cannot be taken
@@ -91,7 +91,7 @@ class RunReportImporter:
         try:
             while len(passed) < MOST:
                 args = {"directories": self._directories(uid), "passed": list(passed)}
-                answer = await self._owners.call(uid, "end_reports", args, DEADLINE)
+                answer = await self._helpers.call(uid, "end_reports", args, DEADLINE)
                 reports = {str(path): report for path, report in answer["reports"].items() if path not in passed}
                 passed |= {str(path): str(why) for path, why in answer["problems"].items()}
                 if not reports:
@@ -109,7 +109,7 @@ class RunReportImporter:
         for words in news[:TOLD]:
             with logger.caused_by(uid):
                 self._recorder.event(
-                    "row.quarantined", why=f"how an agent ended, as its `run` wrote it down for uid {uid}: {words}"
+                    "row.quarantined", why=f"how an agent ended, as its `run` recorded it for uid {uid}: {words}"
                 )
         self._told[uid] = frozenset(problems.difference(news[TOLD:]))
 
@@ -122,7 +122,7 @@ class RunReportImporter:
             agent = self._registrar.fleet.get(agent_id)
             row = None if agent is not None else await self._store.read(self._store.store.agent, agent_id)
             if report.get("boot_id") != self._registrar.boot_id or (row is not None and row.status in ENDED):
-                await self._owners.call(uid, "end_report_done", {"path": path}, DEADLINE)
+                await self._helpers.call(uid, "end_report_done", {"path": path}, DEADLINE)
                 return None
             mine = report.get("socket") in (None, f"{self._runtime_dir}/control.sock")
             held = self._holds.reason_for(agent_id, self._clock.now().wall) is not None
@@ -130,8 +130,8 @@ class RunReportImporter:
                 return None
             if agent is None:
                 agent = await self._registered(uid, agent_id, report.get("registration"))
-            if agent.identity is None and agent.request_id is None and agent.reg.owner_uid == uid:
-                agent.exit_code, agent.exit_signal, agent.exit_told = end.exit_code, end.exit_signal, told(end)
+            if agent.identity is None and agent.ending.request_id is None and agent.reg.owner_uid == uid:
+                agent.exit.read(end.exit_code, end.exit_signal, told(end))
                 await self._kills.request(agent, Reason.GONE, KillOptions(by_root=uid == 0), f"uid {uid}", WHY)
         except (RegistryUnavailable, OwnerCallFailed):
             raise

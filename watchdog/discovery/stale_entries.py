@@ -41,12 +41,12 @@ class StaleEntries:
     """The stale entries of all registries."""
 
     def __init__(
-        self, store: AsyncStore, clock: Clock, settings: Settings, owners: HelperPool, recorder: EventRecorder
+        self, store: AsyncStore, clock: Clock, settings: Settings, helpers: HelperPool, recorder: EventRecorder
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._owners = owners
+        self._helpers = helpers
         self._recorder = recorder
         self._known: dict[Place, _StaleEntry] = {}
         self._agents: dict[Place, str] = {}  # whose entry each is or was, while this daemon lives
@@ -121,7 +121,7 @@ class StaleEntries:
             )
         args = {"kind": kind, "path": path, "key": entry.key, "token": entry.token, "end": end_json(end)}
         try:
-            done = await self._owners.call_alone(uid, "source_forget", args, DEADLINE)
+            done = await self._helpers.call_alone(uid, "source_forget", args, DEADLINE)
         except OwnerCallFailed as error:
             if error.reason != "kept":
                 raise

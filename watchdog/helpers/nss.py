@@ -43,7 +43,7 @@ def ask(question: Callable[[], T]) -> "asyncio.Future[T]":
 
 
 class Group:
-    """The gid of a group by its name, as NSS said last; asking again keeps nobody waiting."""
+    """The gid of a group by its name, as NSS said last; asking again delays no caller."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -140,7 +140,7 @@ class UserLookup:
         if not (await asyncio.wait([answer], timeout=0.0 if user in self._known else USER_SECONDS))[0]:
             if user in self._known:
                 return self._known[user]
-            raise OwnerCallFailed("unknown_user", f"nothing has told yet which uid {user} has (NSS does not answer)")
+            raise OwnerCallFailed("unknown_user", f"the uid of {user} is not known yet (NSS does not answer)")
         self._asked.pop(user, None)
         found = answer.result()
         if found is None:

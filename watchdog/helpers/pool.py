@@ -2,8 +2,8 @@
 
 The daemon opens no path of an owner; it asks here. What comes back are the words of that uid: they never decide about
 another uid's process or path, and no answer is missing evidence, never proof. A helper that hangs delays no other
-owner, because every owner has a process of his own; a hook run has one to itself. Such a process is a transient unit
-where systemd runs us as the host's daemon (`units`), else our child. One that nobody asks for a while is ended, and
+owner, because every owner has a process of its own; a hook run has one to itself. Such a process is a transient unit
+where systemd runs us as the host's daemon (`units`), else our child. One that is not asked for a while is ended, and
 there are only so many (`vacancies`). What a helper may not do is in `owner.confinement`.
 """
 
@@ -21,20 +21,22 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
+from watchdog.config.settings import Settings
 from watchdog.core import hooks
-from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import CleanupSettings, HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import nss, transient_units
 from watchdog.helpers.transient_units import Account
 from watchdog.helpers.vacancies import Vacancies
 from watchdog.host import children
 from watchdog.host.children import Child
+from watchdog.telemetry.logger import EventLogger
 
 HELPER = ("-I", "-m", "watchdog.owner.helper")
 LINE_LIMIT = 1 << 20  # bytes of one question and of one answer; as in the helper
 STUCK_LIMIT = 4  # ended helpers of one uid that do not go away (D state): beyond, that uid gets no new one
 TYPING = 10.0  # seconds for all keys that are typed into a pane
-LET_GO = 3.0  # seconds a lone helper has to end its tree when nobody waits for it any more
+LET_GO = 3.0  # seconds a lone helper has to end its tree when its caller no longer waits
 BACKSTOP = 10.0  # seconds a lone helper has, after the hook's deadline, to end the tree and answer
 UNIT_GONE = 2.0  # seconds that a killed unit takes to be gone; one in D state stays
 HOOK_DESCRIPTORS = 16  # of the limit for each hook at once: three pipes, twice while it is started, and a pidfd
@@ -57,7 +59,7 @@ class _Helper:
     gone: bool = False  # no answer will come any more
     retired: bool = False  # its end is being waited for
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    idle: asyncio.TimerHandle | None = None  # runs while nobody waits for an answer
+    idle: asyncio.TimerHandle | None = None  # runs while no caller waits for an answer
     since: float = 0.0  # when that began, in the loop's seconds
 
     def lose(self, reason: str, message: str) -> None:
@@ -69,12 +71,25 @@ class _Helper:
         self.waiting.clear()
 
 
+def settings_for(settings: Settings) -> CleanupSettings:
+    """What the built-in hooks get of the configuration."""
+    return CleanupSettings(
+        roots=tuple(settings.cleanup.roots),
+        trash_retention_hours=settings.cleanup.trash_retention_hours,
+        dirty_worktree=settings.cleanup.dirty_worktree,
+        merged_branch=settings.cleanup.merged_branch,
+        rebuildable=settings.cleanup.rebuildable,
+        tasks=tuple((one.user or str(os.geteuid()), one.path) for one in settings.sources if one.kind == "fleet_tasks"),
+        protected=(settings.state_dir, settings.runtime_dir),
+    )
+
+
 class HelperPool:
     """The helpers of all owners.
 
     `argv` starts a helper (tests give their own); `settings` go to the built-in hooks; `transient`: each is a unit;
-    `unconfined` is told, once for each, what confinement this host lacks and why. `user_of` gives the user that a uid
-    counts for: users share the places for helpers, not uids.
+    `unconfined` is called, once for each, with the confinement that this host lacks and why. `user_of` gives the user
+    that a uid counts for: users share the places for helpers, not uids.
     """
 
     def __init__(
@@ -83,16 +98,16 @@ class HelperPool:
         *,
         settings: hooks.CleanupSettings | None = None,
         transient: bool = False,
-        unconfined: Callable[[str, str], None] | None = None,
+        log: EventLogger | None = None,
         user_of: Callable[[int], int] = lambda uid: uid,
     ) -> None:
-        self._unconfined = unconfined
+        self._log = log
         self._lacking: set[str] = set()
         self._transient = transient
         self._argv = tuple(argv) if argv else (sys.executable, *HELPER)
         self.settings = settings or hooks.CleanupSettings()
         self._shared: dict[int, _Helper] = {}
-        # By uid; a lock lives as long as somebody has it or waits for it.
+        # By uid; a lock lives as long as a caller has it or waits for it.
         self._starting: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._ending: dict[int, set[asyncio.Task[None]]] = {}
         self._alone: set[_Helper] = set()
@@ -105,6 +120,10 @@ class HelperPool:
         self._hooks = Vacancies(most, os.geteuid(), lambda: None, user_of)
         self._numbers = itertools.count(1)
         self._closed = False
+
+    def apply(self, settings: Settings) -> None:
+        """What the built-in hooks go by from now on."""
+        self.settings = settings_for(settings)
 
     async def call(self, uid: int, call: str, args: Mapping[str, object], timeout: float) -> Any:
         """Ask the shared helper of `uid`, all within `timeout` seconds.
@@ -180,7 +199,7 @@ class HelperPool:
 
         Or as `uid`: a nudge is the owner's.
 
-        Never as a child of the service itself, which is closed in: the command could then reach nobody.
+        Never as a child of the service itself, which is closed in: the command could then reach no network or disk.
         """
         args = {"command": list(command), "name": name, "event": event, "timeout_seconds": seconds}
         return await self._result(os.geteuid() if uid is None else uid, "notify_command", args, seconds)
@@ -193,7 +212,9 @@ class HelperPool:
             late = error.reason == "late"
             return HookResult(HookOutcome.TIMEOUT if late else HookOutcome.FAILED, str(error), {"reason": error.reason})
         except ValueError as error:
-            return HookResult(HookOutcome.FAILED, f"the helper's answer is no result: {error}", {"reason": "garbled"})
+            return HookResult(
+                HookOutcome.FAILED, f"the helper's answer is not a result: {error}", {"reason": "garbled"}
+            )
 
     async def close(self) -> None:
         """End every helper. Calls that still wait fail with `closed`."""
@@ -220,7 +241,7 @@ class HelperPool:
             return helper
 
     async def _person(self, uid: int) -> tuple[Account, list[int]]:
-        """One question to NSS for each uid at a time; a caller's deadline ends his wait alone."""
+        """One question to NSS for each uid at a time; a caller's deadline ends that caller's wait alone."""
         if uid not in self._persons:
             self._persons[uid] = nss.ask(partial(nss.person, uid))
         asked = self._persons[uid]
@@ -232,7 +253,7 @@ class HelperPool:
         if self._closed:
             raise OwnerCallFailed("closed", "the daemon is stopping")
         if len(self._ending.get(uid, ())) >= STUCK_LIMIT:
-            raise OwnerCallFailed("not_started", f"{STUCK_LIMIT} ended helpers of uid {uid} do not go away")
+            raise OwnerCallFailed("not_started", f"{STUCK_LIMIT} killed helpers of uid {uid} do not exit")
         person, groups = await self._person(uid)
         await self._vacancies.take(uid)
         try:
@@ -308,7 +329,7 @@ class HelperPool:
         raise OwnerCallFailed(str(reply.get("error"))[:64], hooks.printable(str(reply.get("message")))[:2000])
 
     def _rest(self, helper: _Helper) -> None:
-        """A shared helper that nobody waits for ends after a while."""
+        """A shared helper that no caller waits for ends after a while."""
         uid = next((one for one, shared in self._shared.items() if shared is helper), None)
         if uid is None or helper.waiting or helper.gone:
             return
@@ -319,11 +340,11 @@ class HelperPool:
             self._make_room()
 
     def _note_lacking(self, lacking: object) -> None:
-        """What the first answer of a helper says of this host; the helper may be anybody's, so it is bounded."""
+        """What the first answer of a helper says of this host; the helper may belong to any user, so it is bounded."""
         for kind, why in lacking.items() if isinstance(lacking, dict) else ():
-            if kind in CONFINEMENTS and kind not in self._lacking and self._unconfined is not None:
+            if kind in CONFINEMENTS and kind not in self._lacking and self._log is not None:
                 self._lacking.add(kind)
-                self._unconfined(kind, hooks.printable(str(why))[:200])
+                self._log.event("helper.unconfined", kind=kind, why=hooks.printable(str(why))[:200])
 
     async def _listen(self, uid: int, helper: _Helper) -> None:
         """Hand answers to whoever waits, until the helper closes its output or says what it must not."""
@@ -336,7 +357,7 @@ class HelperPool:
                 if future is not None and not future.done():
                     future.set_result(reply)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            helper.lose("garbled", f"the helper of uid {uid} does not keep to the protocol: {error}")
+            helper.lose("garbled", f"the helper of uid {uid} violates the protocol: {error}")
         else:
             words = helper.last_words.decode("utf-8", "replace").strip()[-500:]
             helper.lose("lost", f"the helper of uid {uid} ended" + (f": {words}" if words else ""))
@@ -346,7 +367,7 @@ class HelperPool:
     async def _let_go(self, helper: _Helper) -> None:
         """Close its stdin, at which a lone helper ends its hook's tree, and give it the time for that.
 
-        A bare KILL would leave that tree to nobody.
+        A bare KILL would leave that tree running unwatched.
         """
         assert helper.process.stdin is not None
         helper.process.stdin.close()
@@ -373,7 +394,7 @@ class HelperPool:
             del self._ending[uid]
 
     async def _bury(self, uid: int, helper: _Helper, patience: float) -> None:
-        """Its place is free when it is gone, or when KILL has had its time: one in D state must hold nobody up."""
+        """Its place is free when it is gone, or when KILL has had its time: one in D state must delay no other."""
         burial = asyncio.ensure_future(_buried(helper, patience))
         try:
             await asyncio.wait([burial], timeout=patience + 2 * UNIT_GONE)
@@ -394,8 +415,9 @@ def _no_answer(call: str, args: Mapping[str, object], uid: int, seconds: float) 
 
 def _with_place(spec: HookSpec, context: HookContext, result: HookResult) -> HookResult:
     """A hook that timed out names the path that it was at work in."""
-    places = {"git_locks": context.worktree, "worktree": context.worktree, "temp_dir": context.temp_dir}
-    place = places.get(spec.run or "") or (context.worktree if spec.command is not None else None)
+    built_in = hooks.BUILT_IN.get(spec.run or "")
+    own = None if built_in is None else built_in.directory(context)
+    place = own or (context.worktree if spec.command is not None else None)
     if result.outcome is not HookOutcome.TIMEOUT or place is None or place in result.message:
         return result
     shown = hooks.printable(place)
@@ -426,7 +448,7 @@ async def _buried(helper: _Helper, patience: float) -> None:
                 await asyncio.wait([ended], timeout=UNIT_GONE)
             if helper.process.returncode is None:
                 helper.process.kill()
-        # From 3.12 on wait() also waits for the pipes, which somebody else may hold: the return code is enough.
+        # From 3.12 on wait() also waits for the pipes, which another process may hold: the return code is enough.
         while helper.process.returncode is None:
             await asyncio.wait([ended], timeout=1.0)
     finally:

@@ -1,7 +1,7 @@
 """Reads /etc/subuid, once and when it changes, so that subordinate uids count for their user.
 
-Its login names are looked up by NSS, which may take minutes: all of it happens in a thread that nobody waits for, and
-until it has answered the former map holds. A file that cannot be read is reported, and each uid counts for itself.
+Its login names are looked up by NSS, which may take minutes: all of it happens in a thread that is never waited for,
+and until it has answered the former map holds. A file that cannot be read is reported, and each uid counts for itself.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ class Users:
         self._asked: asyncio.Future[_Answer | None] | None = None
         self._looked = float("-inf")
         self.problems: list[str] = []
-        self.changed: Callable[[UserMap], None] = lambda users: None  # told of each map that was read
+        self.changed: Callable[[UserMap], None] = lambda users: None  # called with each map that was read
 
     def user_of(self, uid: int) -> int:
         """The uid of the user that a uid counts for."""
         return self._map.user_of(uid)
 
     async def begin(self) -> None:
-        """Read the file before anybody is served; a directory service that is away is not waited for."""
+        """Read the file before any client is served; a directory service that is away is not waited for."""
         self.look()
         if self._asked is not None:
             await asyncio.wait([self._asked], timeout=AT_START)

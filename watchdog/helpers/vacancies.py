@@ -31,7 +31,7 @@ class Vacancies:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for a place."""
+        """Whether a caller waits for a place."""
         return bool(self._waiting)
 
     @asynccontextmanager
@@ -72,7 +72,7 @@ class Vacancies:
             turn.set_result(None)
 
     def _is_free(self, uid: int) -> bool:
-        """Whether it may have one; who has none may have the last one of those that are not kept."""
+        """Whether it may have one; a user without any may have the last one of those that are not kept."""
         free = self._most - self._taken.total()
         if uid == self._own:
             return free > 0
@@ -81,6 +81,6 @@ class Vacancies:
         return free > 0 and (mine == 0 or mine < free)
 
     def _users(self, uid: int) -> int:
-        """How many the user has for whom this uid counts."""
+        """How many the user has that this uid counts for."""
         user = self._user_of(uid)
         return sum(count for one, count in self._taken.items() if self._user_of(one) == user)

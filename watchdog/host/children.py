@@ -69,7 +69,7 @@ class Child:
         """Close the pipes. Their other ends may be held by a process that it left behind."""
         for transport in self._transports:
             transport.close()
-        for pipe in self._pipes:  # its start was given up before these were connected: nobody else closes them
+        for pipe in self._pipes:  # its start was given up before these were connected: nothing else closes them
             pipe.close()
         self._pipes.clear()
 
@@ -91,8 +91,9 @@ class Child:
 class Adopted:
     """Children that we did not start: orphans come to PID 1 of a container, and to whoever was a subreaper before exec.
 
-    Nobody else collects them, and the kernel keeps a zombie's number. Ours are collected as soon as they end; so one
-    that has ended by two looks in a row is nobody's, and is waited for by its own number, never by any (waitid(2)).
+    Nothing else reaps them, and the kernel keeps a zombie's number. Ours are collected as soon as they end; so one
+    that has ended by two looks in a row belongs to no caller, and is waited for by its own number, never by any
+    (waitid(2)).
     """
 
     def __init__(self) -> None:
@@ -169,7 +170,7 @@ def _popen(argv: tuple[str, ...], options: dict[str, Any]) -> "subprocess.Popen[
 
 
 def _give_up(started: "Future[subprocess.Popen[bytes]]") -> None:
-    """Nobody waits for it any more: end it, and reap it, in the thread that has started it."""
+    """Its caller no longer waits: kill it, and reap it, in the thread that has started it."""
     with suppress(Exception):
         popen = started.result()
         popen.kill()

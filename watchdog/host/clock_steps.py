@@ -29,7 +29,9 @@ class Steps:
         self._disk = Pool(1, self._path)
         self._steps: list[ClockStep] = []
         self._written = float("-inf")
-        self.on_step: Callable[[timedelta], None] = lambda by: None  # told of each, also of the one before this daemon
+        self.on_step: Callable[[timedelta], None] = lambda by: (
+            None
+        )  # called for each, also for the one before this daemon
         self._last = self._read() or self._reading()
 
     def look(self) -> timedelta:

@@ -4,7 +4,7 @@ A file of 8 MiB in the state directory, one more beside a log file on another fi
 posix_fallocate(3). A write that meets a full disk is given a slice of it and done again; so a program that takes
 whatever is freed has to be faster eight times. (The registry's write-ahead log has room of its own besides, which no
 other program can take: `registry.sqlite`.) It is made again when so much is free that it would be free once more
-afterwards: a disk that is filled and emptied in turn is told of once.
+afterwards: a disk that is filled and emptied in turn is reported once.
 
 Copy-on-write file systems (Btrfs, ZFS) need space to free space; there the room in the write-ahead log is no promise.
 """
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from watchdog.concurrency import threads
+from watchdog.config.settings import Settings
 from watchdog.telemetry.logger import EventLogger
 
 MIB = 1 << 20
@@ -46,10 +47,13 @@ class Reserve:
         self._log = log
         self._state = _Ballast(os.path.join(state_dir, "reserve"))
         self._beside_log: _Ballast | None = None
-        self.adopt(log_file)
+        self._follow_log(log_file)
 
-    def adopt(self, log_file: str) -> None:
+    def apply(self, settings: Settings) -> None:
         """Where the log is from now on; the file beside a former one is removed."""
+        self._follow_log(settings.log.file)
+
+    def _follow_log(self, log_file: str) -> None:
         path = f"{log_file}.reserve" if log_file and _elsewhere(log_file, self._state.path) else None
         former = self._beside_log
         if former is not None and former.path != path:
@@ -82,7 +86,7 @@ class Reserve:
     async def round(self) -> None:
         """Look at the disks, and make what is missing when there is room again.
 
-        A disk that hangs is waited for `PATIENCE` seconds, is named in `status` (`threads`) and keeps nobody's end.
+        A disk that hangs is waited for `PATIENCE` seconds, is named in `status` (`threads`) and delays no agent's kill.
         """
         with suppress(threads.Unanswered):
             await threads.call(f"the disk of {self._state.path}", self.look, PATIENCE)
@@ -90,7 +94,7 @@ class Reserve:
     def look(self) -> None:
         """The same, in the caller's thread: it may wait for the disk."""
         for one in self._all():
-            with suppress(OSError), one.lock:  # a directory that is away is told by whoever needs it
+            with suppress(OSError), one.lock:  # a missing directory is reported by the part that needs it
                 self._look(one)
 
     def _all(self) -> list[_Ballast]:

@@ -47,7 +47,7 @@ def refuse_too_few() -> None:
     if 0 <= allowed < LEAST:
         raise NoDescriptors(
             f"only {allowed} file descriptors are allowed, and {LEAST} are the least to work with;"
-            " right: `ulimit -n 65536` in a shell, LimitNOFILE=65536 in a unit"
+            " use `ulimit -n 65536` in a shell, LimitNOFILE=65536 in a unit"
         )
 
 
@@ -55,7 +55,7 @@ class FdExhaustion:
     """Whether connections wait because there is no descriptor for them; said when it begins and when it is over."""
 
     def __init__(self, unheard: Callable[[], None], log: EventLogger) -> None:
-        """`unheard` is called each time that connections had to wait: they may carry anybody's heartbeat."""
+        """`unheard` is called each time that connections had to wait: they may carry any agent's heartbeat."""
         self._unheard = unheard
         self._log = log
         self._clock = Clock()

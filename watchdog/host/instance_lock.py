@@ -39,7 +39,7 @@ class PidFile:
         os.pwrite(self._descriptor, b"%d\n" % pid, 0)
 
     def keep(self) -> bool:
-        """Make and lock it anew where somebody removed or replaced it; True when that was so. Raises as when made."""
+        """Make and lock it again where it was removed or replaced; True when that was so. Raises as when made."""
         if _lies_at(self.path, self._descriptor):
             return False
         new = self._lock()
@@ -49,7 +49,7 @@ class PidFile:
         return True
 
     def remove(self) -> None:
-        """Take it away while it is still locked, unless somebody put another one there."""
+        """Take it away while it is still locked, unless another one was put there."""
         if _lies_at(self.path, self._descriptor):
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
@@ -66,7 +66,7 @@ class PidFile:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close this process's descriptor; the lock lives as long as anybody has one, or until `release`."""
+        """Close this process's descriptor; the lock lives as long as any process has one, or until `release`."""
         os.close(self._descriptor)
 
     def _lock(self) -> int:
@@ -84,7 +84,7 @@ class PidFile:
 
 
 class InstanceLocks:
-    """What keeps a second daemon out, and tells others our pid. Somebody may tidy up the runtime directory under us."""
+    """What keeps a second daemon out, and tells others our pid. The runtime directory may be tidied up under us."""
 
     def __init__(self, settings: Settings, log: EventLogger, pid_file: PidFile | None = None) -> None:
         """Take both directories and the registry's file. Raises AlreadyRunning.
@@ -101,16 +101,18 @@ class InstanceLocks:
         try:
             if not os.path.samefile(settings.runtime_dir, settings.state_dir):
                 # Its runtime directory is another, or it would have stopped us above: we do not know its socket.
-                advice = f"; its daemon.runtime_dir is not {settings.runtime_dir}; right: a state_dir for each daemon"
+                advice = f"; its daemon.runtime_dir is not {settings.runtime_dir}; give each daemon its own state_dir"
                 self._taken.append(PidFile(os.path.join(settings.state_dir, LOCK), advice))
             registry = registry_lock(settings)
             if registry is not None and os.access(os.path.dirname(registry), os.W_OK):  # else opening it says why
                 # Each would judge the other's agents by beats that it does not hear.
-                advice = "; its registry is this one; right: a registry.url for each daemon"
+                advice = "; it uses the same registry; give each daemon its own registry.url"
                 self._taken.append(PidFile(registry, advice))
                 database = sqlite_file(settings.registry_url)
                 if (pid := _by_another_name(database)) is not None:
-                    raise AlreadyRunning(f"already running (pid {pid}): {database} is in use by another name{advice}")
+                    raise AlreadyRunning(
+                        f"already running (pid {pid}): {database} is in use under another name{advice}"
+                    )
         except WatchdogError:
             self.close()
             raise
@@ -120,9 +122,9 @@ class InstanceLocks:
         self._lost: set[str] = set()
 
     def keep(self) -> bool:
-        """Whether the runtime directory is still ours, made anew if need be; what was lost is told once.
+        """Whether the runtime directory is still ours, made again if need be; what was lost is logged once.
 
-        The state directory's lock is not made anew: a directory that is away for a moment must not lie there, empty,
+        The state directory's lock is not made again: a directory that is away for a moment must not lie there, empty,
         when it comes back. It stays locked wherever it is.
         """
         if self._closed:
@@ -162,7 +164,7 @@ def registry_lock(settings: Settings) -> str | None:
 
 
 def user_of_registry(settings: Settings) -> str | None:
-    """The pid of another daemon that has this registry open; None: nobody has, or the daemon of these very settings.
+    """The pid of another daemon that has this registry open; None: none has, or the daemon of these very settings.
 
     For a check: nothing is locked, or a start at that moment would hear "already running". What is locked stands in
     /proc/locks (proc(5)): number, kind, class, access, pid, device and inode.
@@ -190,7 +192,7 @@ def _holder(path: str) -> str | None:
 
 
 def _by_another_name(file: str) -> str | None:
-    """The pid of who has a database open of which this is one of several names, that is hard links.
+    """The pid of the process that has a database open of which this is one of several names (hard links).
 
     Each has a lock of ours beside it, and a WAL of its own, by which both would damage it. Whoever has one open in WAL
     mode has a lock of SQLite's on the file itself. A second name alone, of a backup say, is no fault.
@@ -221,12 +223,12 @@ def _lies_at(path: str, descriptor: int) -> bool:
 
 
 def _open(path: str) -> int:
-    """Open or make it. Raises ConfigError for what is no pid file of ours: it is about to be overwritten."""
+    """Open or make it. Raises ConfigError for what is not a pid file of ours: it is about to be overwritten."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror}; right: a pid file in a directory of our own"]) from None
+        raise ConfigError([f"{path}: {error.strerror}; put the pid file in a directory of its own uid"]) from None
     found = os.fstat(descriptor)
     is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1
     if not is_ours or not (path.endswith((".pid", ".lock")) or _holds_a_pid(descriptor)):

@@ -51,8 +51,8 @@ class ServiceManager:
         if seconds is None or seconds >= least:
             return []
         return [
-            f"WatchdogSec={seconds:g} in the unit is below three sweep intervals;"
-            f" right: at least {least:g}, or a shorter sweep.interval_seconds"
+            f"WatchdogSec={seconds:g} in the unit is below three sweep intervals; use at least {least:g}, or"
+            f" a shorter sweep.interval_seconds"
         ]
 
     # -- where we are

@@ -10,11 +10,11 @@ Descriptors that come along are never received: closing one calls its file syste
 FUSE server that does not answer would hold the loop for ever. Without room for them the kernel drops them with the
 message (unix(7), MSG_CTRUNC), which releases a BARRIER=1 as well.
 
-Somebody may remove a socket, or the whole directory, while we live. Then it is made again at the same path; programs
+A socket, or the whole directory, may be removed while we live. Then it is made again at the same path; programs
 that had connected to the former one are still heard there.
 
 Most libraries connect once, so the service manager keeps the sockets while we are away (FDSTORE, sd_notify(3)): what is
-said meanwhile waits in them, and our successor goes on reading. Without a manager that does so they are made anew.
+said meanwhile waits in them, and our successor goes on reading. Without a manager that does so they are made again.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class MessageBudget(Protocol):
     """How many messages of each user are read (`admission.DatagramBudget`)."""
 
     def renew(self) -> bool:
-        """A look begins. Whether somebody's messages were left at the last one."""
+        """A look begins. Whether messages were left unread at the last one."""
 
     def take(self, owner_uid: int) -> bool:
         """Whether one more of that owner's is read now."""
@@ -64,10 +64,15 @@ class NotifySockets:
     """Owns `<directory>/<agent_id>` for each agent that has no `run` wrapper to own it."""
 
     def __init__(
-        self, directory: str, receive: Callable[[str, Message], None], supervisor: ServiceManager | None = None
+        self,
+        directory: str,
+        receive: Callable[[str, Message], None] | None = None,
+        supervisor: ServiceManager | None = None,
+        budget: MessageBudget | None = None,
     ) -> None:
+        """`receive`: see `listen`. `budget` None: everybody's messages are read alike."""
         self._directory = directory
-        self._receive = receive
+        self._receive = receive or _drop
         self._supervisor = supervisor or ServiceManager({})
         self._kept = self._supervisor.handed_over()
         self._sockets: dict[str, socket.socket] = {}
@@ -77,10 +82,14 @@ class NotifySockets:
         self._number = 0
         self._inodes: dict[str, tuple[int, int]] = {}  # by agent: device and inode of what we bound at its path
         self._former: dict[str, socket.socket] = {}  # by agent: the one before, whose place was lost
-        self.budget: MessageBudget | None = None  # None: everybody's messages are read alike
+        self.budget: MessageBudget | None = None  # None: all users' messages are read alike
         self._ready = select.epoll()  # itself readable while one of the sockets is (epoll(7))
         self._looked = float("-inf")  # by the loop's clock
         self._resting: asyncio.TimerHandle | None = None
+
+    def listen(self, receive: Callable[[str, Message], None]) -> None:
+        """Who is told of each message, and whose it is."""
+        self._receive = receive
 
     def open(self, agent_id: str, owner_uid: int) -> str:
         """Make the agent's socket, which only its owner (and root) can write to, and return its path.
@@ -117,7 +126,7 @@ class NotifySockets:
         }
 
     def made_again(self, places: Places) -> tuple[Made, set[str]]:
-        """Bind anew what of `places` does not lie in the directory any more; `adopt` has them read.
+        """Bind again those of `places` that are no longer in the directory; `adopt` has them read.
 
         Also the agents of which that failed. For a thread: a directory may hang.
         """
@@ -163,10 +172,10 @@ class NotifySockets:
         return kept_name(agent_id) in self._kept
 
     def take_up(self, agent_id: str) -> bool:
-        """Go on with the socket that the service manager kept for us, if there is one; who is connected stays heard.
+        """Go on with the socket that the service manager kept for us, if there is one; connected clients stay heard.
 
         A descriptor is only a number and a name: it must be a datagram socket bound to this agent's path, which must
-        still be there, since others find it by path. Else it is closed, and the agent's is to be opened anew.
+        still be there, since others find it by path. Else it is closed, and the agent's is to be opened again.
         """
         listener = self._kept.pop(kept_name(agent_id), None)
         if listener is None:
@@ -181,7 +190,7 @@ class NotifySockets:
         return True
 
     def drop_kept(self) -> None:
-        """Close what was kept for us and that nobody took up: its agent's row was closed meanwhile."""
+        """Close what was kept for us and was not taken up: its agent's row was closed meanwhile."""
         for name, listener in self._kept.items():
             self._drop(name, listener)
         self._kept.clear()
@@ -210,7 +219,7 @@ class NotifySockets:
             try:
                 os.chown(path, owner_uid, -1)
             except PermissionError:  # a root without CAP_CHOWN: the credentials are checked all the same
-                os.chmod(path, 0o666)  # noqa: S103 - `AgentTracker` believes nobody but the owner and root
+                os.chmod(path, 0o666)  # noqa: S103 - `AgentTracker` believes only the owner and root
 
     def close(self, agent_id: str) -> None:
         """Read what is left, then remove the socket."""
@@ -220,7 +229,7 @@ class NotifySockets:
         self.drain(agent_id)
         self._release(agent_id)
         self._supervisor.let_go(kept_name(agent_id))
-        with suppress(FileNotFoundError):  # somebody removed the runtime directory
+        with suppress(FileNotFoundError):  # the runtime directory was removed
             os.unlink(os.path.join(self._directory, agent_id))
 
     def close_all(self) -> None:
@@ -340,3 +349,7 @@ def receive(listener: socket.socket) -> Message | None:
             pid, uid, _gid = UCRED.unpack(payload[: UCRED.size])
     truncated = bool(flags & _TRUNCATED) or len(data) > MAX_BYTES
     return Message(data[:MAX_BYTES], pid, uid, truncated)
+
+
+def _drop(agent_id: str, message: Message) -> None:
+    """Nobody listens yet."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
@@ -54,13 +54,13 @@ class StopRequest:
     """Sets the flag, has keys typed, and waits; signals nobody."""
 
     def __init__(
-        self, store: AsyncStore, clock: Clock, holds: Holds, owners: HelperPool, chronicle: EventRecorder
+        self, store: AsyncStore, clock: Clock, holds: Holds, helpers: HelperPool, recorder: EventRecorder
     ) -> None:
         self._store = store
         self._clock = clock
         self._holds = holds
-        self._owners = owners
-        self._chronicle = chronicle
+        self._helpers = helpers
+        self._recorder = recorder
 
     async def ask(self, opened: OpenOrder, log: AskLog) -> Asked:
         """Ask the order's agent, if it is to be asked, until it has ended, has obeyed, or the time is over.
@@ -78,18 +78,20 @@ class StopRequest:
             return Asked()
         seconds = pause.total_seconds()
         waits = opened.progress.step in ASKING
-        agent.asked = StopAsked(order.why, self._clock.mono() + (seconds if waits else 0.0))
+        agent.ending.ask(StopAsked(order.why, self._clock.mono() + (seconds if waits else 0.0)))
         if not waits or not await self._begin(opened, log):
             return Asked()
         order = opened.order
-        hears = agent.hears and order.reason is not Reason.STALLED
-        rested = agent.state in AT_REST
+        hears = agent.heartbeat.hears and order.reason is not Reason.STALLED
+        rested = agent.heartbeat.said.state in AT_REST
         if hears and opened.progress.step is KillStep.ASKED:
             await self._wait(opened, seconds, unless_at_rest=True)
         if opened.progress.step is KillStep.ASKED:
             await self._by_its_program(opened, log)
         typed = opened.progress.step is KillStep.KEYS or await self._type(opened, log)
-        obeyed = hears and not rested and agent.state in AT_REST  # a program that runs one prompt ends after it
+        obeyed = (
+            hears and not rested and agent.heartbeat.said.state in AT_REST
+        )  # a program that runs one prompt ends after it
         own = opened.order.reason in AUTOMATIC
         if typed or obeyed or (not hears and own):
             await self._wait(opened, KEYS_SECONDS if hears or not own else seconds)
@@ -107,14 +109,18 @@ class StopRequest:
         if opened.progress.step is KillStep.REQUESTED:
             if opened.order.reason in AUTOMATIC:
                 await self._store.write(store.set_rung, agent.agent_id, Step.STOP)
-                agent.climbed(Step.STOP)
-            if agent.hears:  # learnt since the last sweep, it may stand nowhere yet
+                agent.ladder.climb(Step.STOP, agent.heartbeat)
+            if agent.heartbeat.hears:  # learnt since the last sweep, it may stand nowhere yet
                 await self._store.write(store.set_hears, agent.agent_id)
             if not await log.asking(KillStep.ASKED):
                 return False
             order = opened.order
-            can = f"it has {span(order.options.ask)}" if agent.hears and order.options.ask else "it cannot hear it"
-            self._chronicle.tell("stop.asked", agent, f"{order.why}; {can}", order.by)
+            can = (
+                f"it has {span(order.options.ask)}"
+                if agent.heartbeat.hears and order.options.ask
+                else "it cannot hear it"
+            )
+            self._recorder.tell("stop.asked", agent, f"{order.why}; {can}", order.by)
         return True
 
     async def _by_its_program(self, opened: OpenOrder, log: AskLog) -> None:
@@ -126,11 +132,11 @@ class StopRequest:
         try:
             uid = owner_of(agent)
         except OwnerCallFailed as error:
-            self._chronicle.tell("stop.program", agent, f"not run: {error}")
+            self._recorder.tell("stop.program", agent, f"not run: {error}")
             return
-        ran = await self._owners.run_notice(command, "stop", "{}", PROGRAM_SECONDS, uid)
+        ran = await self._helpers.run_notice(command, "stop", "{}", PROGRAM_SECONDS, uid)
         said = f": {ran.message.splitlines()[0]}" if ran.message else ""
-        self._chronicle.tell("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
+        self._recorder.tell("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
 
     async def _type(self, opened: OpenOrder, log: AskLog) -> bool:
         """Its exit keys into its own pane; whether they were typed."""
@@ -140,28 +146,28 @@ class StopRequest:
         if not keys or main is None or self._over(opened):
             return False
         if not agent.started:  # it may show whatever it asks first
-            self._chronicle.tell("stop.keys", agent, "not typed: it has not started, as far as is known")
+            self._recorder.tell("stop.keys", agent, "not typed: it has not started, as far as is known")
             return False
-        if agent.state is State.WAITING:  # Enter says yes to most dialogs
-            self._chronicle.tell(
+        if agent.heartbeat.said.state is State.WAITING:  # Enter says yes to most dialogs
+            self._recorder.tell(
                 "stop.keys", agent, "not typed: it waits for a person's answer, and would take them for it"
             )
             return False
         if not await log.asking(KillStep.KEYS):
             return False
         try:
-            how = await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys, clear=True)
+            how = await self._helpers.type_keys(owner_of(agent), main.pid, main.start_ticks, keys, clear=True)
         except OwnerCallFailed as error:
-            self._chronicle.tell("stop.keys", agent, f"not typed: {error}")
+            self._recorder.tell("stop.keys", agent, f"not typed: {error}")
             return False
-        self._chronicle.tell("stop.keys", agent, how)
+        self._recorder.tell("stop.keys", agent, how)
         return True
 
     async def _wait(self, opened: OpenOrder, seconds: float, *, unless_at_rest: bool = False) -> None:
         agent = opened.order.agent
         until = self._clock.mono() + seconds
         while (left := until - self._clock.mono()) > 0 and not self._over(opened):
-            if unless_at_rest and agent.state in AT_REST:
+            if unless_at_rest and agent.heartbeat.said.state in AT_REST:
                 return
             alive = () if agent.identity is None else (agent.identity,)
             await until_gone(alive, opened.again, min(LOOK, left))
@@ -180,4 +186,4 @@ def grace_after(asked: Asked, order: KillOrder) -> KillOrder:
 
 
 def _gone(agent: Agent) -> bool:
-    return agent.identity is not None and presence(agent.identity, agent.pidfd) is Presence.ABSENT
+    return agent.identity is not None and presence(agent.identity, agent.tree.pidfd) is Presence.ABSENT

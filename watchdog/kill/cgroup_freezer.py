@@ -31,10 +31,10 @@ class CgroupFreezer:
 
     @property
     def freezable(self) -> bool:
-        """Whether to freeze it: somebody is in it, nobody else's as far as is known, and this round did not try."""
+        """Whether to freeze it: it is in use, nobody else's as far as is known, and this round did not try."""
         return self._populated and not self._foreign and not self.frozen and not self._tried
 
-    def who(self) -> frozenset[int]:
+    def pids(self) -> frozenset[int]:
         """The pids in it now; none where that cannot be read: then the scan's word counts alone."""
         if self._path is None:
             return frozenset()
@@ -49,7 +49,7 @@ class CgroupFreezer:
         Who was in it and is not ours is somebody else's: it goes on, they must not wait for us. False when only one is
         in it whom the scan cannot have seen.
         """
-        found = self.who()
+        found = self.pids()
         self._populated = bool(found)
         self.inside = found.intersection(ours)
         strangers = found - self.inside
@@ -60,13 +60,13 @@ class CgroupFreezer:
 
     def unseen(self) -> list[int]:
         """Who is in it and not to be seen by a scan (hidepid=2, another pid namespace): nobody knows whose that is."""
-        hidden = [pid for pid in self.who() if not os.path.exists(f"{procfs.PROC}/{pid}/stat")]
-        return sorted(self.who().intersection(hidden))  # else it went between the two looks
+        hidden = [pid for pid in self.pids() if not os.path.exists(f"{procfs.PROC}/{pid}/stat")]
+        return sorted(self.pids().intersection(hidden))  # else it went between the two looks
 
     def strangers(self) -> tuple[str, ...]:
         """Who is in it when all that is the agent's own is dead, as name[pid]: programs that are spared."""
         found = []
-        for pid in sorted(self.who()):
+        for pid in sorted(self.pids()):
             with suppress(OSError, ValueError):  # ended meanwhile
                 found.append(f"{procfs.stat(pid).name}[{pid}]")
         return tuple(found)

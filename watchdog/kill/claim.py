@@ -5,7 +5,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
@@ -28,14 +29,14 @@ from watchdog.processes.identity import presence
 from watchdog.processes.signals import is_ancestor
 from watchdog.registry.store import AsyncStore
 
-STARTED_US = "its process started this daemon, which cannot end it"
+STARTED_US = "it is an ancestor of this daemon, which therefore cannot kill it"
 LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
 
 
 def started_us(agent: Agent) -> bool:
     """Whether this daemon runs below it: it would be spared as our ancestor, and all else of its tree be ended."""
     main = agent.identity
-    return main is not None and is_ancestor(main.pid) and presence(main, agent.pidfd) is not Presence.ABSENT
+    return main is not None and is_ancestor(main.pid) and presence(main, agent.tree.pidfd) is not Presence.ABSENT
 
 
 class BeatArrived(Exception):
@@ -60,10 +61,10 @@ class Withdrawn:
 class Claim:
     """Claims by compare-and-set; signals nobody."""
 
-    def __init__(self, store: AsyncStore, clock: Clock, hearing: AgentTracker, holds: Holds, fleet: Fleet) -> None:
+    def __init__(self, store: AsyncStore, clock: Clock, tracker: AgentTracker, holds: Holds, fleet: Fleet) -> None:
         self._store = store
         self._clock = clock
-        self._hearing = hearing
+        self._tracker = tracker
         self._holds = holds
         self._fleet = fleet
         self._me = f"daemon {os.getpid()}"
@@ -74,9 +75,9 @@ class Claim:
         order = opened.order
         if order.resumed and order.reason in WITHDRAWN_BY_BEAT and progress.step in BEFORE_SIGNALS:
             # What it said while no daemon listened is only reaching us now.
-            return await self.withdraw(opened, "the daemon was restarted before the first signal: it is judged anew")
-        await self._hearing.follow(agent, self._store)  # while its process can be asked: its hooks run as that uid
-        self._hearing.sockets.drain(agent.agent_id)
+            return await self.withdraw(opened, "the daemon was restarted before the first signal: it is judged again")
+        await self._tracker.follow(agent, self._store)  # while its process can be asked: its hooks run as that uid
+        self._tracker.sockets.drain(agent.agent_id)
         if why := self._reason(opened, opened.order):
             return await self.withdraw(opened, why)
         gone = self._gone(opened)
@@ -96,17 +97,18 @@ class Claim:
             say=not again,
         )
         if not taken:
-            return self._withdrawn(opened, "its row was closed by somebody else", closed=True)
+            return self._withdrawn(opened, "its row was closed by another process", closed=True)
         if order.reason in WITHDRAWN_BY_BEAT and progress.step in ASKING and agent.reg.source == "run":
             await asyncio.sleep(LAST_WORD)
         # No await from here to the end of the claim: a beat that came meanwhile, or lay with `run`, counts, as does
         # a hold; to later ones the status says that they come too late.
         gone = gone or self._gone(opened)
         order = opened.order.ended_by_itself(progress.step) if gone else opened.order
-        self._hearing.sockets.drain(agent.agent_id)
+        self._tracker.sockets.drain(agent.agent_id)
         if why := self._reason(opened, order):
             return await self.withdraw(opened, why)
-        agent.status = agent.status if again else Status.ENDING
+        if not again:
+            agent.become(Status.ENDING)
         return Claimed(order)
 
     async def claim_orphans(self, opened: OpenOrder) -> Claimed | Withdrawn:
@@ -118,12 +120,12 @@ class Claim:
         claim = self._store.store.claim_request
         if await self._store.write(claim, order.request_id, me, now, takeover_from=order.former):
             return Claimed(opened.order)
-        return self._withdrawn(opened, "its order is not ours any more")
+        return self._withdrawn(opened, "its kill request belongs to another daemon now")
 
     def listen(self, opened: OpenOrder) -> None:
         """Until the first signal is sent, a beat withdraws what was ordered for lack of beats. Raises BeatArrived."""
         if opened.order.reason in WITHDRAWN_BY_BEAT and not opened.progress.begun:
-            self._hearing.sockets.drain(opened.order.agent.agent_id)
+            self._tracker.sockets.drain(opened.order.agent.agent_id)
             if why := opened.beat_since_decision():
                 raise BeatArrived(why)
 
@@ -142,14 +144,14 @@ class Claim:
             why=why,
             event="agent.recovered" if opened.beat_since_decision() else "agent.spared",
         )
-        agent.status = former
+        agent.become(former)
         return self._withdrawn(opened, why)
 
     def resume_stopped(self, agent: Agent, step: KillStep, members: Iterable[TreeMember]) -> None:
         """Continue what an attempt that came to `step` stopped or froze: it is not finished, now or never."""
         if step in STOPPING:
             release(members, self._fleet.guard(agent, agent.reg.host))
-            cgroups.thaw_if_ours(agent.cgroup)
+            cgroups.thaw_if_ours(agent.reg.own_cgroup)
 
     def _withdrawn(self, opened: OpenOrder, why: str, *, closed: bool = False) -> Withdrawn:
         self.resume_stopped(opened.order.agent, opened.progress.step, opened.progress.members)
@@ -163,4 +165,4 @@ class Claim:
         order, agent = opened.order, opened.order.agent
         if order.reason not in AUTOMATIC or opened.progress.step not in ASKING:
             return False
-        return agent.identity is not None and presence(agent.identity, agent.pidfd) is Presence.ABSENT
+        return agent.identity is not None and presence(agent.identity, agent.tree.pidfd) is Presence.ABSENT

@@ -11,12 +11,13 @@ from functools import partial
 from typing import Protocol
 
 from watchdog.agents import oom
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.persistence import row_of
 from watchdog.agents.tracker import AgentTracker
 from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock, Instant
+from watchdog.config.settings import Settings
 from watchdog.core.agent import LIVE, Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import KillStep, Reason
@@ -66,20 +67,24 @@ class Close:
         self,
         store: AsyncStore,
         clock: Clock,
-        hearing: AgentTracker,
+        tracker: AgentTracker,
         cleanup: CleanupRunner,
-        chronicle: EventRecorder,
+        recorder: EventRecorder,
         metrics: Metrics,
-        owners: HelperPool,
+        helpers: HelperPool,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._hearing = hearing
+        self._tracker = tracker
         self._cleanup = cleanup
-        self._chronicle = chronicle
+        self._recorder = recorder
         self._metrics = metrics
-        self._reports = ExitReports(owners)
+        self._reports = ExitReports(helpers)
         self._me = f"daemon {os.getpid()}"
+
+    def apply(self, settings: Settings) -> None:
+        """Hooks that may fail from now on: a figure that is not there yet cannot be seen to rise."""
+        self._metrics.expect(hook.name for hook in settings.hooks)
 
     async def build_outcome(self, order: KillOrder, progress: KillProgress) -> KillOutcome:
         """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
@@ -91,10 +96,10 @@ class Close:
             Status.ENDING,
             now=self._clock.now().wall,
             who=self._me,
-            why="what could not be ended is gone",
+            why="the processes that could not be killed are gone",
         ):
-            agent.status = Status.ENDING
-        if not agent.exit_known:
+            agent.become(Status.ENDING)
+        if not agent.exit.known:
             await self._learn_exit(agent)
         return outcome_of(order, progress, self._clock.now())
 
@@ -109,7 +114,7 @@ class Close:
             who=self._me,
             why=why,
         ):
-            agent.status = Status.UNKILLABLE
+            agent.become(Status.UNKILLABLE)
 
     async def clean_up(
         self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog
@@ -132,7 +137,7 @@ class Close:
         """The task, then our row, last. Raises NotOurs."""
         agent, status = order.agent, _end_of(outcome)
         task = task_of(order, status, outcome.message)
-        self._hearing.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
+        self._tracker.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
         told = progress.step is KillStep.CLEANUP  # with the proof, before the hooks
         end = AgentEnd(
             order.request_id,
@@ -154,10 +159,10 @@ class Close:
         if not told:
             self._tell_end(order, progress, outcome)
         if agent.reg.task_id is not None and order.options.cancel:
-            self._chronicle.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
+            self._recorder.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
         self._metrics.kills.labels(order.reason.value, status.value).inc()
-        self._hearing.forget(agent)
-        self._chronicle.logger_of(agent).event("agent.ended", status=status, why=outcome.message)
+        self._tracker.forget(agent)
+        self._recorder.logger_of(agent).event("agent.ended", status=status, why=outcome.message)
 
     async def _prove(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog) -> None:
         """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
@@ -177,13 +182,13 @@ class Close:
         if outcome.status is Status.FAILED and by_itself(order, progress):
             resume = resume_command(agent, progress.conversation)
             hint = f"; to resume: {resume}" if resume else ""
-            facts = {"exit_code": agent.exit_code, "exit_signal": agent.exit_signal}
-            self._chronicle.tell("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
+            facts = {"exit_code": agent.exit.code, "exit_signal": agent.exit.signal}
+            self._recorder.tell("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
         if progress.touched:
             self._finished(order, outcome)
 
     def _finished(self, order: KillOrder, outcome: KillOutcome) -> None:
-        self._chronicle.logger_of(order.agent).event(
+        self._recorder.logger_of(order.agent).event(
             "kill.finished",
             request_id=order.request_id,
             status=outcome.status,
@@ -202,8 +207,8 @@ class Close:
         """End an order that was called off; its agent goes on."""
         agent = order.agent
         await self._finish_request(order, progress, "withdrawn", {"why": why}, why)
-        agent.request_id = agent.asked = None
-        self._chronicle.logger_of(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
+        agent.ending.withdrawn()
+        self._recorder.logger_of(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
         return withdrawn(agent.agent_id, why)
 
     async def forget_if_closed(self, agent: Agent) -> bool:
@@ -212,10 +217,10 @@ class Close:
             row = await self._store.read(self._store.store.agent, agent.agent_id)
         except Conflict as error:
             row = None
-            self._chronicle.logger_of(agent).event("row.quarantined", why=str(error))
+            self._recorder.logger_of(agent).event("row.quarantined", why=str(error))
         if row is not None and row.status in LIVE:
             return False
-        self._hearing.forget(agent)
+        self._tracker.forget(agent)
         return True
 
     async def _finish_request(
@@ -236,25 +241,25 @@ class Close:
 
     async def _learn_exit(self, agent: Agent) -> None:
         """How the main process ended: the kernel's word through the pidfd, else `run`'s, told or left, else unknown."""
-        if agent.pidfd is not None:
-            told = exit_status(agent.pidfd)
+        if agent.tree.pidfd is not None:
+            told = exit_status(agent.tree.pidfd)
             if told is not None:
-                agent.exit_code, agent.exit_signal = told
+                agent.exit.learn(*told)
                 return
-        if agent.reg.source != "run" or (agent.wrapper is None and await self._reports.learn(agent)):
+        if agent.reg.source != "run" or (agent.tree.wrapper is None and await self._reports.learn(agent)):
             return
         deadline = self._clock.mono() + RUN_REPORT
-        while not agent.exit_known and self._clock.mono() < deadline:
+        while not agent.exit.known and self._clock.mono() < deadline:
             await asyncio.sleep(0.05)
-        if agent.exit_known or (not await self._reports.learn(agent) and agent.exit_known):
-            agent.exit_told = ""
+        if agent.exit.known or (not await self._reports.learn(agent) and agent.exit.known):
+            agent.exit.told_at_once()
 
 
 def outcome_of(order: KillOrder, progress: KillProgress, now: Instant) -> KillOutcome:
     """How an agent ended whose whole tree is dead."""
     agent, status = order.agent, status_of(order, progress)
-    shared = f"; {agent.shared}" if agent.shared else ""
-    message = message_of(order, progress) + _left(progress.result) + _reused(agent) + shared
+    shared = agent.reg.shared(agent.perhaps.values())
+    message = message_of(order, progress) + _left(progress.result) + _reused(agent) + (f"; {shared}" if shared else "")
     resume = resume_command(agent, progress.conversation)
     processes = [{**process, "started": _started(one, now)} for one, process in progress.processes.items()]
     death = AgentDeath(
@@ -263,12 +268,12 @@ def outcome_of(order: KillOrder, progress: KillProgress, now: Instant) -> KillOu
         task_status=task_of(order, status, message)[0],
         killed_at=now.wall,
         grace=progress.planned,
-        silence=agent.silence if agent.beats else None,
+        silence=agent.heartbeat.silence.lasted if agent.heartbeat.rhythm.beats else None,
         resume=resume,
         conversation=progress.conversation,
         stop_reason=order.why if status is Status.STOPPED else None,
-        exit_code=agent.exit_code,
-        exit_signal=agent.exit_signal,
+        exit_code=agent.exit.code,
+        exit_signal=agent.exit.signal,
     )
     return KillOutcome(
         agent.agent_id, message, status=status, killed=progress.killed, processes=tuple(processes), death=death
@@ -301,9 +306,9 @@ def status_of(order: KillOrder, progress: KillProgress) -> Status:
     match Reason.GONE if by_itself(order, progress) else order.reason:
         case Reason.GONE:
             # Who has a `run` has a witness: where that one is silent it was killed too, and nobody saw a success.
-            unseen = not agent.exit_known and agent.reg.source == "run"
+            unseen = not agent.exit.known and agent.reg.source == "run"
             well = (
-                not unseen and not agent.exit_code and not agent.exit_signal and not _ended_with_a_part(order, progress)
+                not unseen and not agent.exit.code and not agent.exit.signal and not _ended_with_a_part(order, progress)
             )
             return Status.COMPLETED if well else Status.FAILED
         case Reason.FAILED_TO_START:
@@ -333,15 +338,15 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
         if shortage:
             end = shortage
         elif part:
-            end = f"a further process of it ended, and its main process was then ended {_force(order, progress)}"
-        elif agent.exit_signal:
-            whose = "a crash, or sent by another process" if agent.exit_signal in FAULTS else "sent by another process"
-            end = f"killed by signal {agent.exit_signal} ({whose})"
-        elif agent.exit_code is None:
+            end = f"another of its processes exited, and its main process was then killed {_force(order, progress)}"
+        elif agent.exit.signal:
+            whose = "a crash, or sent by another process" if agent.exit.signal in FAULTS else "sent by another process"
+            end = f"killed by signal {agent.exit.signal} ({whose})"
+        elif agent.exit.code is None:
             end = "exited by itself, exit status unknown"
         else:
-            end = f"exited by itself with status {agent.exit_code}"
-        end += f" ({agent.exit_told})" if agent.exit_told and not shortage and not part else ""
+            end = f"exited by itself with status {agent.exit.code}"
+        end += f" ({agent.exit.told})" if agent.exit.told and not shortage and not part else ""
         left = sum("after" in str(process["how"]) for process in progress.processes.values()) - part
         return f"{end}; {left} process{'' if left == 1 else 'es'} that it left behind killed" if left else end
     if not progress.touched:
@@ -352,13 +357,28 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
             if order.asked_at(progress.step)
             else "no process of it was left to kill"
         )
-    return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended {_force(order, progress)}"
+    return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended{_ways(order, progress)}"
 
 
 def _ended_with_a_part(order: KillOrder, progress: KillProgress) -> bool:
     """Whether we ended a main process that lived, because a further one (the harness in its wrapper) had ended."""
     main = None if order.agent.identity is None else progress.processes.get(order.agent.identity)
     return order.reason is Reason.GONE and progress.main_signalled and main is not None and "after" in str(main["how"])
+
+
+def _ways(order: KillOrder, progress: KillProgress) -> str:
+    """By what its processes ended; how many by which, where it was not the same for all."""
+    told = [str(process["how"]) for process in progress.processes.values()]
+    by_kill, on_term = (sum(f"after {name}" in how for how in told) for name in ("SIGKILL", "SIGTERM"))
+    if len(told) in (by_kill, on_term):
+        return f" {_force(order, progress)}"
+    rest = len(told) - by_kill - on_term
+    ways = {
+        _force(order, progress) if by_kill else "by KILL": by_kill,
+        "on TERM": on_term,
+        "by itself" if rest == 1 else "by themselves": rest,
+    }
+    return ": " + "; ".join(f"{count} {way}" for way, count in ways.items() if count)
 
 
 def _force(order: KillOrder, progress: KillProgress) -> str:
@@ -375,7 +395,7 @@ def task_of(order: KillOrder, status: Status, message: str) -> tuple[str, str | 
     """
     if order.options.cancel:
         return "cancelled", f"cancelled by {order.by}: {order.why}"
-    if status is Status.COMPLETED or (order.finished and not (status is Status.FAILED and order.agent.exit_code)):
+    if status is Status.COMPLETED or (order.finished and not (status is Status.FAILED and order.agent.exit.code)):
         return "completed", None
     failed = status not in (Status.LOST, Status.KILLED, Status.STOPPED)
     return "failed" if failed else order.agent.policy.task_status, error_of(order, status, message)
@@ -404,7 +424,7 @@ def _end_of(outcome: KillOutcome) -> Status:
 
 
 def _not_ours(order: KillOrder) -> NotOurs:
-    return NotOurs(f"kill request {order.request_id} is not ours any more: it is left alone")
+    return NotOurs(f"kill request {order.request_id} belongs to another daemon now: it is left alone")
 
 
 def _worth_saying(order: KillOrder, progress: KillProgress) -> bool:
@@ -429,4 +449,4 @@ def _left(ended: TerminationResult) -> str:
 def _reused(agent: Agent) -> str:
     """Who looks for the pid now finds somebody else, whom nobody has touched."""
     main = agent.identity
-    return f"; its pid {main.pid} has passed on to another process" if main is not None and passed_on(main) else ""
+    return f"; pid {main.pid} has been reused by another process" if main is not None and passed_on(main) else ""

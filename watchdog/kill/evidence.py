@@ -5,12 +5,12 @@ are seconds, times UTC.
 """
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
+from watchdog.agents.watched_time import WatchedTime
 from watchdog.clock import Clock
 from watchdog.core.conversations import Conversation
 from watchdog.core.redaction import hide_secrets
@@ -31,43 +31,47 @@ class EvidenceCollector:
         self,
         clock: Clock,
         holds: Holds,
-        owners: HelperPool,
+        helpers: HelperPool,
         panes: Panes,
-        reckon: Callable[[Agent], object] = lambda agent: None,
+        watched: WatchedTime,
     ) -> None:
-        """`reckon` brings the agent's watched time up to this moment, before it is told."""
         self._clock = clock
         self._holds = holds
-        self._owners = owners
+        self._helpers = helpers
         self._panes = panes
-        self.reckon = reckon
+        self._watched = watched
+
+    def reckon(self, agent: Agent) -> None:
+        """Bring the agent's watched time up to this moment, before it is told."""
+        self._watched.catch_up(agent)
 
     async def conversation(self, agent: Agent) -> Conversation | None:
         """The conversation that it is in."""
-        return await find_conversation(agent, self._owners)
+        return await find_conversation(agent, self._helpers)
 
     async def collect(self, agent: Agent) -> dict[str, object]:
         """What each source says of it now."""
         held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
         self.reckon(agent)
-        return await collect_evidence(agent, held, self._owners, self._panes)
+        return await collect_evidence(agent, held, self._helpers, self._panes)
 
 
-async def collect_evidence(agent: Agent, held: str | None, owners: HelperPool, panes: Panes) -> dict[str, object]:
+async def collect_evidence(agent: Agent, held: str | None, helpers: HelperPool, panes: Panes) -> dict[str, object]:
     """By source: verdict, heartbeat, lease, tool, progress, beat_file, activity, seen, hold, last_words, pane.
 
     `held`: the hold on it that is on in spite of the kill (put on too late), or None. Waits for the owner's helper
     `DEADLINE` at most to read the end of its log, and `panes.DEADLINE` for what its pane shows.
     """
-    output, pane = await asyncio.gather(_output(agent, owners), panes.last_screen(agent))
-    tool = None if not agent.tool else {"name": _words(agent.tool), "left_seconds": _seconds(agent.tool_left)}
+    ages, said = agent.heartbeat.ages, agent.heartbeat.said
+    output, pane = await asyncio.gather(_output(agent, helpers), panes.last_screen(agent))
+    tool = None if not said.tool else {"name": _words(said.tool), "left_seconds": _seconds(ages.tool_left)}
     progress = None
-    if agent.progress is not None:
-        progress = {"value": agent.progress, "unchanged_seconds": _seconds(agent.progress_age)}
+    if said.progress is not None:
+        progress = {"value": said.progress, "unchanged_seconds": _seconds(ages.progress_age)}
     return {
-        "verdict": f"{agent.verdict or 'none yet'}: {_words(agent.line) or 'not judged'}",
+        "verdict": f"{agent.judged.verdict or 'none yet'}: {_words(agent.judged.line) or 'not judged'}",
         "heartbeat": _heartbeat(agent),
-        "lease": {"left_seconds": _seconds(agent.lease_left)} if agent.lease_left else None,
+        "lease": {"left_seconds": _seconds(ages.lease_left)} if ages.lease_left else None,
         "tool": tool,
         "progress": progress,
         "beat_file": _beat_file(agent),
@@ -75,38 +79,40 @@ async def collect_evidence(agent: Agent, held: str | None, owners: HelperPool, p
         "seen": {str(kind): f"{_words(s.text)}, {_seconds(s.age)} s ago" for kind, s in agent.sights.seen.items()},
         "looks_that_failed": {str(kind): _words(why) for kind, why in agent.sights.failed.items()},
         "hold": _words(held),
-        "last_words": {"note": _words(agent.note) or "none was ever said", "output": output},
+        "last_words": {"note": _words(said.note) or "none was ever reported", "output": output},
         "pane": pane or "it has no terminal",
     }
 
 
 def _heartbeat(agent: Agent) -> dict[str, object]:
+    silence, said, rhythm = agent.heartbeat.silence, agent.heartbeat.said, agent.heartbeat.rhythm
     return {
-        "beats": agent.beats,
-        "last_at": agent.last_heartbeat.isoformat(timespec="seconds") if agent.last_heartbeat else None,
-        "silent_seconds": _seconds(agent.silence),
-        "not_counted_seconds": _seconds(agent.forgiven) if agent.forgiven else None,
-        "allowed_seconds": _seconds(agent.after),
-        "promised": agent.promised,
-        "state": agent.state.value if agent.state else None,
-        "looks_that_found_it_silent": agent.late_looks,
-        "channel_lost": agent.channel_lost,
-        "from_pid": agent.speaker_pid,
+        "beats": rhythm.beats,
+        "last_at": rhythm.last_heartbeat.isoformat(timespec="seconds") if rhythm.last_heartbeat else None,
+        "silent_seconds": _seconds(silence.lasted),
+        "not_counted_seconds": _seconds(silence.forgiven) if silence.forgiven else None,
+        "allowed_seconds": _seconds(silence.after),
+        "promised": said.promised,
+        "state": said.state.value if said.state else None,
+        "looks_that_found_it_silent": silence.doubts.late_looks,
+        "channel_lost": silence.hindrance.channel_lost,
+        "from_pid": agent.heartbeat.speaker_pid,
     }
 
 
 def _beat_file(agent: Agent) -> str | None:
     if agent.reg.beat_file is None:
         return None
-    return "read" if agent.unread is None else f"could not be read for {_seconds(agent.unread)} s"
+    unread = agent.heartbeat.silence.hindrance.unread
+    return "read" if unread is None else f"could not be read for {_seconds(unread)} s"
 
 
-async def _output(agent: Agent, owners: HelperPool) -> object:
+async def _output(agent: Agent, helpers: HelperPool) -> object:
     """The last lines of its log, as far as one was told of: where else its output goes is its starter's affair."""
     if agent.reg.log is None:
         return "not known: no log was registered (--log)"
     try:
-        lines = await owners.call(owner_of(agent), "last_lines", {"path": agent.reg.log}, DEADLINE)
+        lines = await helpers.call(owner_of(agent), "last_lines", {"path": agent.reg.log}, DEADLINE)
     except OwnerCallFailed as error:
         return f"not known: {_words(str(error))}"
     if not isinstance(lines, list):

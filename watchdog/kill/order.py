@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import cache
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.kill import KillOptions, KillStep, Reason
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity, Presence, TreeMember

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import ENDED, Status
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of
 from watchdog.core.kill import KillOptions

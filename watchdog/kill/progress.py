@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.holds import Holds
 from watchdog.core.agent import State, Status
 from watchdog.core.conversations import RESUME, Conversation, conversation_json, conversation_of
@@ -292,12 +292,12 @@ class OpenOrder:
         order = order or self.order
         agent = order.agent
         match order.reason:
-            case Reason.STALLED if agent.renewed != order.beats:
+            case Reason.STALLED if agent.heartbeat.rhythm.renewed != order.beats:
                 return "a heartbeat came before the first signal"
             case Reason.FAILED_TO_START if agent.started:
                 return "it has started before the first signal"
-            case Reason.LINGERING if agent.state is not State.DONE:
-                return f"it says {agent.state} before the first signal, no longer done"
+            case Reason.LINGERING if agent.heartbeat.said.state is not State.DONE:
+                return f"it says {agent.heartbeat.said.state} before the first signal, no longer done"
         return None
 
 

@@ -12,18 +12,24 @@ is starved, which no figure of its own shows. It does so for `hold.max_seconds` 
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
+from watchdog.agents.heartbeat import witness
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock, Instant
 from watchdog.config.settings import Settings
 from watchdog.core.agent import Verdict
 from watchdog.core.decision import Budget, Limits, Look, Veto
 from watchdog.core.mass_stall import lingering, mass_stalls, one_by_one
+from watchdog.errors import RegistryUnavailable
+from watchdog.helpers.users import Users
+from watchdog.host.clock_steps import Steps
 from watchdog.probes import host_pressure
+from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import EventLogger
 
 FRESH = 2  # intervals without a gap, until we trust our own watch again
@@ -41,33 +47,53 @@ class _SelfHold:
 
 
 class Safeguards:
-    """Asked once a sweep; `settings` gives those that hold now."""
+    """Asked once a sweep."""
 
     def __init__(
         self,
-        settings: Callable[[], Settings],
+        settings: Settings,
+        store: AsyncStore,
         clock: Clock,
         holds: Holds,
         log: EventLogger,
-        user_of: Callable[[int], int] = lambda uid: uid,
-        look: Callable[[], object] = lambda: None,
+        users: Users,
+        steps: Steps | None = None,
     ) -> None:
-        """`user_of` gives the user that a uid counts for; `look` sees whether the wall clock was set (`Steps`)."""
+        """`steps` sees whether the wall clock was set."""
         self._settings = settings
         self._clock = clock
-        self._holds = holds
+        self._store = store
+        self.holds = holds
         self._log = log
-        self.user_of = user_of
-        self._look = look
+        self._users = users
+        self._steps = steps
         self._kills: deque[tuple[float, int]] = deque()  # of the last minute: when, and of which user
         self._fell: dict[str, tuple[int, float, float]] = {}  # ordered to be killed for silence: user, when, until when
         self._stalled: dict[int | None, float] = {}  # when a mass stall was seen last, by user
-        self._users = 1  # that have agents
+        self._sharing = 1  # users that have agents
         self._last: Instant | None = None  # of a look at everybody
         self._unsettled, self._until = "", 0.0  # why we do not trust our own watch, and until when
         self.doubts: dict[tuple[Veto, int | None], _SelfHold] = {}  # by kind and user (None: everybody's agents)
 
-    def killed(self, agent: Agent, *, silent: bool = False) -> None:
+    def apply(self, settings: Settings) -> None:
+        """Go by these from now on."""
+        self._settings = settings
+
+    def user_of(self, uid: int) -> int:
+        """The user that a uid counts for."""
+        return self._users.user_of(uid)
+
+    async def end_holds(self, now: Instant) -> None:
+        """Say and write down that the time of an operator's hold is over."""
+        for row in self.holds.moved():
+            with suppress(RegistryUnavailable):
+                await self._store.write(self._store.store.move_hold, row.id, row.until_at)
+        for row in self.holds.expire(now.wall):
+            self._log.event("hold.ended", reason="operator", why=f"its time is over: {row.reason}", hold=row.id)
+            with suppress(RegistryUnavailable):  # it is over by its own time, also for a later daemon
+                await self._store.write(self._store.store.end_hold, row.id, now.wall)
+
+    def count_kill(self, agent: Agent, *, silent: bool = False) -> None:
         """The daemon ordered a kill of its own. `silent`: for a silence that may be part of a mass stall.
 
         Such an agent counts as silent for its limit more: what fell silent with it is found within that time. One that
@@ -75,11 +101,15 @@ class Safeguards:
         """
         now, user = self._clock.mono(), self.user_of(agent.reg.owner_uid)
         self._kills.append((now, user))
-        limit = self._settings().hold.max_seconds
-        if silent and (agent.doomed_since is None or now - agent.doomed_since < limit):
-            self._fell[agent.agent_id] = user, now, now + min(agent.after, agent.policy.after).total_seconds()
+        limit = self._settings.hold.max_seconds
+        if silent and (agent.judged.doomed_since is None or now - agent.judged.doomed_since < limit):
+            self._fell[agent.agent_id] = (
+                user,
+                now,
+                now + min(agent.heartbeat.silence.after, agent.policy.after).total_seconds(),
+            )
 
-    def spent(self, owner_uid: int) -> bool:
+    def budget_exhausted(self, owner_uid: int) -> bool:
         """Whether the daemon has ordered as many kills of its own of this owner's agents within a minute as it may."""
         return not self._budget().allows(self.user_of(owner_uid))
 
@@ -87,20 +117,16 @@ class Safeguards:
         while self._kills and self._clock.mono() - self._kills[0][0] >= 60:
             self._kills.popleft()
         spent = Counter(user for _, user in self._kills)
-        return Budget(self._settings().kill.max_per_minute, spent, self._users)
+        return Budget(self._settings.kill.max_per_minute, spent, self._sharing)
 
-    @property
-    def last(self) -> float | None:
-        """Monotonic seconds of the last look at everybody."""
-        return None if self._last is None else self._last.mono
-
-    def tick(self, interval: float) -> tuple[float | None, bool]:
-        """A look at everybody begins: monotonic seconds of the last one, and whether we may have missed words since."""
-        self._look()
+    def note_sweep(self, interval: float) -> bool:
+        """A look at everybody begins: whether we may have missed words since the last one."""
+        if self._steps is not None:
+            self._steps.look()
         now = self._clock.now()
         last, self._last = self._last, now
         if last is None:
-            return None, False
+            return False
         passed = now.mono - last.mono
         slept = now.boot - last.boot - passed
         stepped = (now.wall - last.wall).total_seconds() - passed - max(0.0, slept)
@@ -111,25 +137,25 @@ class Safeguards:
                 "clock.gap", seconds=round(passed + slept, 1), counted=min(passed, 2 * interval), slept=True
             )
         elif missed:
-            self._settle(f"we did not watch for {passed:.0f} s", now.mono, interval)
+            self._settle(f"the daemon did not watch for {passed:.0f} s", now.mono, interval)
             self._log.event("clock.gap", seconds=round(passed, 1), counted=2 * interval)
         elif abs(stepped) > STEPPED:
             self._settle(f"the clock was set by {stepped:+.0f} s", now.mono, interval)
-        return last.mono, missed
+        return missed
 
     def _settle(self, why: str, now: float, interval: float) -> None:
         self._unsettled, self._until = why, now + FRESH * interval
 
     def of_all(self, now: Instant, recorded: bool) -> Limits:
         """What binds every kill, whatever its reason. `recorded`: the registry could be written."""
-        hold, hold_by = self._holds.reason_for(None, now.wall), Veto.OPERATOR
+        hold, hold_by = self.holds.reason_for(None, now.wall), Veto.OPERATOR
         if not recorded:
             hold, hold_by = "the registry cannot be written", Veto.REGISTRY
         return Limits(hold=hold, hold_by=hold_by)
 
     def limits(self, looks: list[Look], settled: Collection[Agent], now: Instant, recorded: bool) -> Limits:
         """What binds a sweep that has looked. `settled`: the other agents, which are healthy."""
-        hold = self._settings().hold
+        hold = self._settings.hold
         self._doubt(Veto.UNSETTLED, self._unsettled if now.mono < self._until else None, tell=False)
         silent = any(look.judgement.verdict in (Verdict.LATE, Verdict.STALLED, Verdict.STARTING) for look in looks)
         asked = silent or (Veto.PRESSURE, None) in self.doubts
@@ -148,23 +174,25 @@ class Safeguards:
     def _mass_stalls(self, looks: list[Look], settled: Collection[Agent], limit: timedelta) -> None:
         """Those that are on, of each user and of all."""
         uids = Counter(agent.reg.owner_uid for agent in settled)
-        promised = Counter(agent.reg.owner_uid for agent in settled if agent.promised)
+        promised = Counter(agent.reg.owner_uid for agent in settled if agent.heartbeat.said.promised)
         others: Counter[int] = Counter()
         for uid in uids:
             others[self.user_of(uid)] += promised[uid]
-        self._users = len(others.keys() | {look.owner for look in looks})
+        self._sharing = len(others.keys() | {look.owner for look in looks})
         judged = {look.agent_id: look.judgement for look in looks}
         well = {agent.agent_id for agent in settled if agent.agent_id in self._fell}
         well |= {key for key, one in judged.items() if not (one.overdue or one.verdict in _SILENT)}
         now = self._clock.mono()
         self._fell = {key: fell for key, fell in self._fell.items() if key not in well and now < fell[2]}
         fell = [(user, timedelta(seconds=now - at)) for key, (user, at, _) in self._fell.items() if key not in judged]
-        hold = self._settings().hold
+        hold = self._settings.hold
         few = hold.mass_stall_count, hold.mass_stall_fraction
         unheard: dict[int | None, tuple[str, bool]] = {}
         found = mass_stalls(looks, *few, others, [user for user, _ in fell], limit)
         if None not in found and any(look.ending for look in looks):
-            witnesses = (one for agent in settled if (one := agent.witness(self.user_of(agent.reg.owner_uid))))
+            witnesses = (
+                one for agent in settled if (one := witness(agent.heartbeat, self.user_of(agent.reg.owner_uid)))
+            )
             unheard = one_by_one(looks, witnesses, *few, fell, limit, others.keys())
         known = {user for veto, user in self.doubts if veto is Veto.MASS_STALL}
         self._stalled |= dict.fromkeys([*found, *(user for user, (_, evident) in unheard.items() if evident)], now)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.kill import KillStep, Polite
 from watchdog.core.ladder import END_PHASE, LadderState, Move, asked, next_step
@@ -196,7 +197,7 @@ class TreeTermination:
 
     async def _look(self) -> None:
         """Scan, and take in whoever is new."""
-        lived, before = bool(self._roll.alive()), self._enclosure.who()
+        lived, before = bool(self._roll.alive()), self._enclosure.pids()
         trees = await self._scanner.trees()
         new = [self._roll.admit(seen) for seen in trees.get(self._plan.agent_id, ())]
         self._roll.check()
@@ -284,11 +285,11 @@ class Terminator:
 
     def remember(self, ended: Agent) -> None:
         """Its processes are looked for as well, though it has ended."""
-        self._scanner.ghosts[ended.agent_id] = ended
+        self._scanner.look_also_for({ended.agent_id: ended})
 
     def forget(self, ended: Agent) -> None:
         """Not any more."""
-        self._scanner.ghosts.pop(ended.agent_id, None)
+        self._scanner.look_no_more_for([ended.agent_id])
 
 
 async def _evidence(roll: PinnedTree) -> dict[str, object]:

@@ -11,18 +11,19 @@ import asyncio
 import os
 import resource
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter, lane
+from watchdog.config.settings import Settings
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, KillStep, Polite, Reason, Step
 from watchdog.core.process import TreeMember
 from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
+from watchdog.helpers.users import Users
 from watchdog.kill.ask import StopRequest, grace_after
 from watchdog.kill.claim import STARTED_US, BeatArrived, Claim, Claimed, Withdrawn, started_us
 from watchdog.kill.close import NOT_ENDED, Close, NotOurs, survivors_outcome
@@ -37,7 +38,7 @@ from watchdog.registry.rows import Proof, RequestRow
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
 
-OBSERVES = 'the daemon only observes (mode = "observe"): it ends nothing'
+OBSERVES = 'the daemon only observes (mode = "observe"): it kills nothing'
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
 BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
 MOST_SAID, LONGEST_SAID = 1000, 100  # things that are told of one order, and characters of each that are kept
@@ -60,39 +61,41 @@ class KillWorker:
 
     def __init__(
         self,
-        *,
+        settings: Settings,
         store: AsyncStore,
         clock: Clock,
         stages: KillStages,
-        chronicle: EventRecorder,
-        observe: bool,
-        parallel: int,
-        user_of: Callable[[int], int] = lambda uid: uid,  # whose share an agent's kill counts for
+        recorder: EventRecorder,
+        users: Users,
     ) -> None:
+        """`users` says whose share an agent's kill counts for."""
         self._store = store
         self._clock = clock
         self._stages = stages
-        self._chronicle = chronicle
-        self.observe = observe
-        self._user_of = user_of
-        self.allow(parallel)
+        self._recorder = recorder
+        self.observe = settings.observe
+        self._users = users
+        self.set_parallelism(settings.kill.parallel)
         self._runs: dict[str, _OrderRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def allow(self, parallel: int) -> None:
+    def set_parallelism(self, parallel: int) -> None:
         """So many kills at once, or fewer: each holds a descriptor for every process of its tree.
 
         One user has three quarters of them at most; what root or an admin orders begins at once. Slots that this
         replaces are used up by who waits for them.
         """
+        self._parallel = parallel
         most = max(1, min(parallel, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self.slots = Turns(most, most - most // 4)
 
-    def adopt(self, *, observe: bool) -> None:
-        """Only observe from now on, or not any more. An attempt that has begun is finished; no other one begins."""
-        self.observe = observe
+    def apply(self, settings: Settings) -> None:
+        """Go by these from now on. Where we only observe, what has begun is finished, and no other attempt begins."""
+        self.observe = settings.observe
+        if settings.kill.parallel != self._parallel:
+            self.set_parallelism(settings.kill.parallel)
         for run in self._runs.values():
-            run.opened.observe(OBSERVES if observe and run.opened.order.reason not in DEAD else None)
+            run.opened.observe(OBSERVES if self.observe and run.opened.order.reason not in DEAD else None)
 
     async def scan(self) -> None:
         """Look at every tree again, for somebody who asks what would be killed; without /proc the last look stands."""
@@ -107,22 +110,22 @@ class KillWorker:
         `beats` is the agent's `renewed` at the look that decided (None: now); one more withdraws a stall. One is open
         per agent: a second only presses the first. Raises Conflict in observe mode, and for who started us.
         """
-        beats = agent.renewed if beats is None else beats
+        beats = agent.heartbeat.rhythm.renewed if beats is None else beats
         if by == "daemon" and agent.reg.dropped:  # root started it and gave it into our care: all of it is ended
             options = replace(options, by_root=True)
         if self.observe and reason not in DEAD:
             raise Conflict(OBSERVES)
         if started_us(agent):
-            raise Conflict(f"{agent.reg.name}: {STARTED_US}; right: end it from outside, or start the daemon elsewhere")
-        async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
-            if agent.request_id is not None:
-                if run := self._runs.get(agent.request_id):  # else it is done, and can be asked for
+            raise Conflict(f"{agent.reg.name}: {STARTED_US}; kill it from outside, or start the daemon elsewhere")
+        async with agent.ending.ordering:  # one at a time for each agent: it is looked up, then committed
+            if agent.ending.request_id is not None:
+                if run := self._runs.get(agent.ending.request_id):  # else it is done, and can be asked for
                     await self._merge(run, reason, options, by, why)
-                return agent.request_id
+                return agent.ending.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
-            if reason in DEAD and agent.first(event):  # a fact and no act: the line of it waits for no disk
+            if reason in DEAD and agent.told.first(event):  # a fact and no act: the line of it waits for no disk
                 with logger.caused_by(agent.reg.owner_uid):
-                    self._chronicle.logger_of(agent).event(event, reason=reason, by=by, why=why)
+                    self._recorder.logger_of(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
             opened = await self._store.write(
                 self._store.store.open_request,
@@ -132,26 +135,28 @@ class KillWorker:
                 by=by,
                 now=self._clock.now().wall,
                 identity=agent.identity,
-                options=to_json(options, beats, why, finished=agent.finished),
+                options=to_json(options, beats, why, finished=agent.heartbeat.said.finished),
                 why=why,
                 owner_uid=agent.reg.owner_uid,
                 event=event,
             )
             if not opened:
-                words = "is open already; one that the log calls row.quarantined has to be mended or deleted"
-                raise Conflict(f"another kill request for {agent.reg.name} {words}")
-            order = KillOrder(request_id, agent, reason, options, by, why, beats, finished=agent.finished)
+                words = "one that the log reports as row.quarantined must be repaired or deleted first"
+                raise Conflict(f"{agent.reg.name} already has an open kill request ({words})")
+            order = KillOrder(
+                request_id, agent, reason, options, by, why, beats, finished=agent.heartbeat.said.finished
+            )
             if reason is Reason.ORPHANED:
                 self._stages.termination.remember(agent)
             self._begin(OpenOrder(order))
         if reason not in DEAD:
-            self._chronicle.logger_of(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
+            self._recorder.logger_of(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
 
     async def _merge(self, run: "_OrderRun", reason: Reason, options: KillOptions, by: str, why: str) -> None:
         """A second request for an agent whose order is open."""
         if lane().user is None:
-            run.lane.user = None  # a user's that root presses, or the daemon, is theirs from now on
+            run.lane.leave()  # a user's that root presses, or the daemon, is theirs from now on
         stored = run.opened.merge_request(reason, options, by, why)
         if stored is not None:
             change, order = self._store.store.change_request, run.opened.order
@@ -163,9 +168,9 @@ class KillWorker:
         progress = KillProgress.of_row(row, self._clock.mono())
         finished = row.options.get("finished")
         asked = progress.step is KillStep.REQUESTED
-        finished = agent.finished if finished is None and asked else finished is True
+        finished = agent.heartbeat.said.finished if finished is None and asked else finished is True
         dead = progress.step is KillStep.CLEANUP
-        reason, why = (Reason.LOST, "its boot is gone") if lost and not dead else (row.reason, why)
+        reason, why = (Reason.LOST, "its host was restarted") if lost and not dead else (row.reason, why)
         order = KillOrder(
             row.request_id,
             agent,
@@ -179,17 +184,15 @@ class KillWorker:
             former=row.claimed_by,
         )
         self._begin(OpenOrder(order, progress, OutcomeWaiters(progress.outcome if dead else None)))
-        self._chronicle.logger_of(agent).event(
-            "kill.resumed", request_id=order.request_id, step=row.step or "requested"
-        )
+        self._recorder.logger_of(agent).event("kill.resumed", request_id=order.request_id, step=row.step or "requested")
 
-    def veto(self, agent: Agent, why: str) -> None:
+    def cancel_automatic(self, agent: Agent, why: str) -> None:
         """Call off the daemon's order to end it, if nobody was signalled yet: its silence may be our fault, or none."""
-        run = self._runs.get(agent.request_id or "")
+        run = self._runs.get(agent.ending.request_id or "")
         if run is not None and run.opened.order.reason in AUTOMATIC and run.opened.progress.step in ASKING:
             run.opened.cancel(why)
 
-    def let_go(self, row: RequestRow, agent: Agent) -> None:
+    def resume_stopped(self, row: RequestRow, agent: Agent) -> None:
         """Have whom an earlier daemon stopped or froze go on: in observe mode the order waits."""
         self._stages.claim.resume_stopped(agent, KillStep.of(row.step), map(member_of, row.members))
 
@@ -225,8 +228,8 @@ class KillWorker:
     def _begin(self, opened: OpenOrder) -> None:
         order = opened.order
         agent = order.agent
-        agent.request_id = order.request_id
-        events = OrderEvents(order, self._chronicle)
+        agent.ending.begin(order.request_id)
+        events = OrderEvents(order, self._recorder)
         self._runs[order.request_id] = run = _OrderRun(opened, self._stages, self._store, events, Lane(lane().user))
         with logger.caused_by(agent.reg.owner_uid if order.reason in DEAD else logger.cause()):  # it ended by itself
             task = asyncio.create_task(self._run(run), name=f"kill {agent.agent_id}")
@@ -246,15 +249,15 @@ class KillWorker:
             except RegistryUnavailable as error:
                 pause = BACK_OFF[0]  # however long it was away: the order is gone on with when it is back
                 if run.events.first("waiting"):
-                    self._chronicle.logger_of(agent).event("kill.waiting", request_id=request_id, why=str(error))
+                    self._recorder.logger_of(agent).event("kill.waiting", request_id=request_id, why=str(error))
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
                 if run.events.first(repr(error)):
-                    self._chronicle.logger_of(agent).event("kill.failed", exc_info=error, request_id=request_id)
+                    self._recorder.logger_of(agent).event("kill.failed", exc_info=error, request_id=request_id)
             await until_gone(() if opened.observed else opened.progress.result.alive, opened.again, pause)
         self._runs.pop(request_id, None)
         if opened.order.reason is Reason.ORPHANED:
             self._stages.termination.forget(agent)
-            agent.request_id = None
+            agent.ending.over()
         opened.waiters.tell(outcome or withdrawn(agent.agent_id))
 
     async def _attempt(self, run: "_OrderRun") -> KillOutcome | None:
@@ -274,7 +277,7 @@ class KillWorker:
             asked = await stages.ask.ask(opened, run)
             opened.go_on(grace_after(asked, opened.order))
             opened.refuse(asked.refused)
-            async with self.slots.turn(None if run.urgent else self._user_of(agent.reg.owner_uid)):
+            async with self.slots.turn(None if run.urgent else self._users.user_of(agent.reg.owner_uid)):
                 if opened.observed and opened.under_way:
                     return None
                 match await (stages.claim.claim_orphans if orphans else stages.claim.claim)(opened):
@@ -301,14 +304,14 @@ class KillWorker:
             await stages.close.close(opened.order, progress, progress.outcome)
         except NotOurs:
             if not await stages.close.forget_if_closed(agent):
-                agent.request_id = None
+                agent.ending.over()
         return progress.outcome or withdrawn(agent.agent_id)
 
     def _left_alone(self, order: KillOrder) -> bool:
         """Whether nothing of the tree is ended: there is none, we only observe, or it was never ours to end."""
         agent = order.agent
         not_ours = agent.reg.told_of and Step.KILL not in agent.policy.ladder
-        not_ours = not_ours or agent.elsewhere is not None
+        not_ours = not_ours or agent.owner.elsewhere is not None
         return order.reason is Reason.LOST or (order.reason is Reason.GONE and (self.observe or not_ours))
 
 
@@ -341,8 +344,8 @@ class _OrderRun:
             verify=agent.policy.verify,
             polite=Polite.ALL if order.reason is Reason.GONE else agent.policy.polite,
             force=order.options.force,
-            cgroup=agent.cgroup,
-            main_pidfd=agent.pidfd,
+            cgroup=agent.reg.own_cgroup,
+            main_pidfd=agent.tree.pidfd,
             begun=progress.step not in BEFORE_SIGNALS,
             stopped=progress.members if progress.step in STOPPING else (),
             termed=progress.grace,
@@ -350,8 +353,8 @@ class _OrderRun:
         )
         progress.plan(plan.grace)
         # What an earlier daemon knew of the tree is remembered; the next scan sorts out what still belongs to it.
-        known = {member.identity for member in agent.members}
-        agent.members += tuple(member for member in progress.members if member.identity not in known)
+        known = {member.identity for member in agent.tree.members}
+        agent.tree.remember(tuple(member for member in progress.members if member.identity not in known))
         return await self._stages.termination.end_tree(plan, self._guard, self)
 
     async def survived(self) -> None:
@@ -361,12 +364,13 @@ class _OrderRun:
         outcome = survivors_outcome(opened.order, progress.result)
         news = self.events.left(outcome, progress.outcome)
         progress.told(outcome)
-        agent.lives_on = outcome.message.removeprefix(NOT_ENDED)
+        lives_on = outcome.message.removeprefix(NOT_ENDED)
+        agent.ending.survived(lives_on)
         try:
             if news:
                 await self._save(progress.step, outcome.json())
             if news or agent.status is not Status.UNKILLABLE:
-                await self._stages.close.mark_unkillable(agent, agent.lives_on)
+                await self._stages.close.mark_unkillable(agent, lives_on)
         finally:
             opened.waiters.tell(outcome)
 
@@ -406,7 +410,7 @@ class _OrderRun:
             said = await self._stages.evidence.collect(order.agent)
             progress.looked(snapshot, said)
         elif not await self._save(step):
-            raise Conflict(f"kill request {order.request_id} is not ours any more: nothing is signalled")
+            raise Conflict(f"kill request {order.request_id} belongs to another daemon now: nothing is signalled")
 
     def signalled(self, name: str, pids: list[int]) -> None:
         main = self.opened.order.agent.identity
@@ -443,11 +447,11 @@ class _OrderRun:
 class OrderEvents:
     """What is told of one order, each thing once: attempts repeat them."""
 
-    def __init__(self, order: KillOrder, chronicle: EventRecorder) -> None:
+    def __init__(self, order: KillOrder, recorder: EventRecorder) -> None:
         self._agent = order.agent
         self._request_id = order.request_id
-        self._chronicle = chronicle
-        self._log = chronicle.logger_of(order.agent).bind(request_id=order.request_id)
+        self._recorder = recorder
+        self._log = recorder.logger_of(order.agent).bind(request_id=order.request_id)
         self._left = 0  # rows of history on what could not be ended
         # It was told before its row got that status.
         self._said = {"unkillable"} if order.resumed and order.agent.status is Status.UNKILLABLE else set[str]()
@@ -465,7 +469,7 @@ class OrderEvents:
         why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
         facts = {"request_id": self._request_id, "pids": pids[:64]}
         if self.first(f"{name} {pids}"):
-            self._chronicle.tell("kill.signal_sent", self._agent, why, f"daemon {os.getpid()}", facts)
+            self._recorder.tell("kill.signal_sent", self._agent, why, f"daemon {os.getpid()}", facts)
 
     def refused(self, pid: int, why: str) -> None:
         """The guard, or the kernel, let no signal out to this one."""

@@ -43,7 +43,7 @@ class ChildResult:
     status: int | None = None
     output: dict[int, bytes] = field(default_factory=dict)
     late: bool = False
-    abandoned: bool = False  # the caller has gone; nobody reads the answer
+    abandoned: bool = False  # the caller has gone; the answer is not read
     leftovers: int = 0  # processes that the first one left behind and that were ended
     survivors: int = 0  # processes that could not be ended
 
@@ -91,7 +91,7 @@ def end_strays(known: Collection[int]) -> None:
 def how(status: int) -> str:
     """A wait status, in words."""
     code = os.waitstatus_to_exitcode(status)
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
 
 
 def supervise(
@@ -99,7 +99,7 @@ def supervise(
 ) -> ChildResult:
     """Wait for the child `pid`, keep what comes from `outputs` (descriptor -> bytes kept), then end what is left.
 
-    `caller` is a descriptor whose hang-up means that nobody waits for us any more. `grace`: seconds that a late child
+    `caller` is a descriptor whose hang-up means that the caller no longer waits. `grace`: seconds that a late child
     has between TERM and KILL.
     """
     ran = ChildResult(output=dict.fromkeys(outputs, b""))
@@ -210,7 +210,7 @@ def pipe_pair() -> tuple[int, int]:
 
 
 def input_file(data: bytes) -> int:
-    """`data` as a readable descriptor that needs nobody to feed it: a hook that never reads cannot block us."""
+    """`data` as a readable descriptor that needs no writer: a hook that never reads cannot block us."""
     fd = os.memfd_create("input", os.MFD_CLOEXEC)
     view = memoryview(data)
     while view:

@@ -21,7 +21,7 @@ def conversation(processes: list[list[int]]) -> dict[str, object] | None:
     for pid, ticks in processes[:MOST]:
         with contextlib.suppress(OSError):  # gone, or not to be looked at
             found = _of_claude(pid, ticks) or _by_open_files(pid)
-            if found is not None and start_of(pid) == ticks:  # the number has not passed on
+            if found is not None and start_of(pid) == ticks:  # the pid has not been reused
                 return conversation_json(found)
     return None
 

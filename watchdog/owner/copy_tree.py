@@ -34,7 +34,7 @@ def copy_file(source: str, target: str) -> None:
     reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(reader).st_mode):
-            raise PathRefused("not_regular", f"{source} is no regular file")
+            raise PathRefused("not_regular", f"{source} is not a regular file")
         writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             while data := os.read(reader, 1 << 20):

@@ -46,15 +46,15 @@ from watchdog.owner.terminals.pane_content import first_prompt, pane_shows
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
 
 LINE_LIMIT = 1 << 20  # bytes, both ways; the daemon keeps to it in what it asks
-CALLS_LIMIT = 64  # threads, and children; beyond, the daemon is told to come again
-TAIL, LINES, LINE = 16_384, 10, 200  # of a log: bytes that are read, lines and characters of a line that are told
+CALLS_LIMIT = 64  # threads, and children; beyond, the daemon is asked to try again
+TAIL, LINES, LINE = 16_384, 10, 200  # of a log: bytes that are read, lines and characters of a line that are returned
 RESULT_LIMIT = 262_144  # bytes of a built-in hook's answer
 
 Call = Callable[..., object]
 
 
 def ping() -> dict[str, object]:
-    """Who answers."""
+    """The process that answers."""
     return {"pid": os.getpid(), "uid": os.geteuid()}
 
 
@@ -65,7 +65,7 @@ def stamp(path: str) -> dict[str, object]:
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise OwnerCallFailed("not_regular", f"{path} is no regular file")
+        raise OwnerCallFailed("not_regular", f"{path} is not a regular file")
     return {
         "unwritable": os_errors.unwritable(path, rights=False),
         "mtime_ns": status.st_mtime_ns,
@@ -81,7 +81,7 @@ def last_lines(path: str) -> list[str]:
 
     A line that begins before what is read is left out, and so is a key that does: half a secret is known by nothing.
     """
-    stamp(path)  # opening what is no regular file may block, or do something
+    stamp(path)  # opening what is not a regular file may block, or do something
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         start = max(0, size - TAIL)
@@ -100,7 +100,7 @@ def daemon_of(pid: int, start_ticks: int, sockets: list[str], but: str) -> dict[
 def moved(processes: list[list[int]]) -> dict[str, int]:
     """Bytes that each of these processes (pid and start ticks) has read and written so far, to whatever (proc(5), io).
 
-    Who is gone, or may not be looked at, is left out.
+    A process that is gone, or may not be looked at, is left out.
     """
     found = {}
     for pid, start_ticks in processes:
@@ -109,7 +109,7 @@ def moved(processes: list[list[int]]) -> dict[str, int]:
             fields = proc_files.read(pid, "stat").rpartition(b")")[2].split()
         except OSError:
             continue
-        if int(fields[19]) == start_ticks:  # the number has not passed on
+        if int(fields[19]) == start_ticks:  # the pid has not been reused
             found[str(pid)] = int(counts[b"rchar"]) + int(counts[b"wchar"])
     return found
 
@@ -178,7 +178,7 @@ def contained_work(
         try:
             for one in work:
                 tell(json.dumps(one).encode() + b"\n")
-        except Exception as error:  # noqa: BLE001 told to the helper, which goes on
+        except Exception as error:  # noqa: BLE001 reported to the helper, which goes on
             tell(f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").replace(b"\n", b" "))
             os._exit(1)
 
@@ -278,7 +278,7 @@ def answer(calls: dict[str, Call], request: dict[str, Any]) -> dict[str, object]
 class _Answers:
     """Whole lines on a descriptor; the helper's own is stdout, and nothing that prints by accident gets in between.
 
-    `first`: what is told beside the first answer.
+    `first`: what is sent beside the first answer.
     """
 
     def __init__(self, fd: int, first: dict[str, object] | None = None) -> None:

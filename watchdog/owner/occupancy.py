@@ -1,12 +1,12 @@
-"""Who still uses a directory: a process's cwd, root, program, open or mapped file in it, a bound socket, a held lock;
+"""What still uses a directory: a process's cwd, root, program, open or mapped file in it, a bound socket, a held lock;
 or the kernel itself: a mount of it or on top of it, a loop device or swap space whose file lies in it.
 
 A process in a container has another name for it: the names come from what is mounted there. Of another user's process
 (root's helper sees them) neither names nor words are believed: what is called so has to lie on the place's own mount,
 and a name in its environment is use only of a place where others may make files.
 Only what this uid may see in /proc can be seen: processes of other uids are not (proc(5), ptrace access), and their
-files are not even opened: that may hang. Of one whose files hang nobody knows what it uses: it counts as an occupant
-where its user can reach the place. It signals nobody and changes nothing.
+files are not even opened: that may hang. What a process uses whose files hang is not known: it counts as an occupant
+where its user can reach the place. It signals no process and changes nothing.
 """
 
 import contextlib
@@ -271,10 +271,10 @@ def is_mapped_to_write(path: str) -> bool:
 
 
 def occupant(path: str, *, by_name: bool = False) -> str | None:
-    """Who has something below `path` (the kernel's name, see `paths.real_path`), in words; None when nobody is seen.
+    """What uses something below `path` (the kernel's name, see `paths.real_path`), in words; None when none is seen.
 
-    `by_name`: also who names it in its environment, such as TMPDIR: it may make a file there at any time. Our own
-    process is not counted: it holds the directory open on purpose. Raises OSError when /proc cannot be read.
+    `by_name`: also a process that names it in its environment, such as TMPDIR: it may make a file there at any time.
+    Our own process is not counted: it holds the directory open on purpose. Raises OSError when /proc cannot be read.
     """
     own, names, made = str(os.getpid()), _Names(path), _born(path)
     if use := names.mounted("self") or _kernel_file(names):
@@ -383,7 +383,7 @@ def served(directory: int, name: str) -> bool:
     """Whether a process serves the socket `name` in an open directory, whatever name it was bound by (unix(7)).
 
     /proc/net/unix says that only of absolute names in our own network namespace; a connection asks the file itself.
-    Nobody there is ECONNREFUSED; every other answer may mean somebody. False for what is no socket.
+    No listener is ECONNREFUSED; every other answer may mean one. False for what is no socket.
     """
     try:
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
@@ -410,7 +410,7 @@ def neighbour(path: str, in_use: Sequence[tuple[str, str]]) -> str | None:
 
 
 def lock(directory: int) -> bool:
-    """Take the exclusive BSD lock of a readable directory descriptor; False when somebody holds one.
+    """Take the exclusive BSD lock of a readable directory descriptor; False when another process holds one.
 
     systemd-tmpfiles asks the same way (systemd-tmpfiles(8)): whoever holds a lock keeps the directory.
     """

@@ -1,7 +1,7 @@
-"""What keeps the system from doing as it is told: the errno as a word for logs and a sentence for people.
+"""Why the system refuses to do something: the errno as a word for logs and a sentence for people.
 
-Each of these is told, tried again later, and never worked around: nothing is made writable that was made unwritable on
-purpose, nothing is copied where it cannot be renamed. This module only looks.
+Each of these is reported, tried again later, and never worked around: nothing is made writable that was made
+unwritable on purpose, nothing is copied where it cannot be renamed. This module only looks.
 """
 
 import array
@@ -71,7 +71,7 @@ def unwritable(path: str, *, rights: bool) -> str:
 
 
 def _flag(parent: int, name: str) -> str | None:
-    """Which chattr flag a file or directory has; None where there is none, or none can be told (a link, a device)."""
+    """Which chattr flag a file or directory has; None where there is none, or none can be read (a link, a device)."""
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):

@@ -84,7 +84,7 @@ def _work(work: Callable[[], object], rules: list[tuple[str, int]]) -> None:
     _asking[:] = [ask]
     try:
         said: dict[str, object] = {"result": work()}
-    except Exception as error:  # noqa: BLE001 told to whoever called
+    except Exception as error:  # noqa: BLE001 reported to the caller
         said = as_error(error)
     channel.sendall(json.dumps(said).encode() + b"\n")
 

@@ -136,7 +136,7 @@ def _is_too_many(uid: int | None) -> bool:
 
 
 def uid_of(pid: int | str) -> int | None:
-    """Who owns /proc/PID; None when it is gone. stat(2) of the directory takes no lock of the process."""
+    """The owner of /proc/PID; None when it is gone. stat(2) of the directory takes no lock of the process."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
@@ -158,7 +158,7 @@ def is_ours(pid: int | str) -> bool:
 
 def speaks_for_us(pid: int | str) -> bool:
     """Whether the words of a process (name, arguments, environment) are our user's: not another user's, and not those
-    of who started a set-uid program, which has our uid and is called and told what its caller likes.
+    of the process that started a set-uid program, which has our uid, and whose name and arguments its caller chooses.
     """
     try:
         return uid_of(pid) == os.geteuid() and not _mode(f"/proc/{pid}/exe") & (stat.S_ISUID | stat.S_ISGID)

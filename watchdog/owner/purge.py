@@ -29,7 +29,7 @@ def purge(conversation: dict[str, object], dry_run: bool) -> dict[str, object]:
     """What went, or would go, from where, and into which trash. Raises OwnerCallFailed, PathRefused, OSError."""
     told = conversation_of(conversation)
     if told is None:
-        raise OwnerCallFailed("bad_request", f"{conversation} is no conversation that is known here")
+        raise OwnerCallFailed("bad_request", f"{conversation} is not a conversation that is known here")
     base = told.base or _usual(told)
     found = [path for path in _places(base, told) if os.path.lexists(path)]
     _refuse_living(base, told, found)
@@ -42,7 +42,7 @@ def purge(conversation: dict[str, object], dry_run: bool) -> dict[str, object]:
 
 
 def _usual(told: Conversation) -> str:
-    """Where its program has its directory unless told."""
+    """Where its program has its directory by default."""
     home = os.path.expanduser("~")
     match told.vendor:
         case "claude":
@@ -71,10 +71,12 @@ def _refuse_living(base: str, told: Conversation, found: list[str]) -> None:
     for entry in claude.discover(base) if told.vendor == "claude" else []:
         with contextlib.suppress(OSError):  # gone
             if entry.conversation == told.id and entry.pid is not None and start_of(entry.pid) == entry.ticks:
-                raise OwnerCallFailed("in_use", f"kept: process {entry.pid} is in conversation {told.id}; end it first")
+                raise OwnerCallFailed(
+                    "in_use", f"kept: process {entry.pid} is in conversation {told.id}; stop it first"
+                )
     living = session_dirs.living()
     if told.id in living.ids:
-        raise OwnerCallFailed("in_use", f"kept: a process is in conversation {told.id}; end it first")
+        raise OwnerCallFailed("in_use", f"kept: a process is in conversation {told.id}; stop it first")
     if told.vendor == "claude" and living.unknown is not None:
         raise OwnerCallFailed("in_use", f"kept: {living.unknown}")
     for path in found:

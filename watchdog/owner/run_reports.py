@@ -1,7 +1,7 @@
 """What a `run` has written down of its agent's end, for a daemon that was not there (`cli.run.report`).
 
-Read by a helper of the uid whose word it is: the file and its directory are his own and writable by nobody else, or it
-is refused. Whatever it holds is bounded here and checked by the daemon.
+Read by a helper of the uid that reports it: the file and its directory belong to that uid and no other can write
+there, or it is refused. Whatever it holds is bounded here and checked by the daemon.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from watchdog.owner import paths
 
 MOST_BYTES = 1 << 16  # of one, as the control socket takes them
 MOST_LISTED = 256  # as many as a `run` leaves in one directory
-ROOM = 1 << 19  # bytes of all reports in one answer; who asks again gets the rest
+ROOM = 1 << 19  # bytes of all reports in one answer; the next call gets the rest
 MOST_FALLBACKS = 8  # directories of one uid in /tmp; there is one, or two were made at the same time
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 
 def end_report(path: str) -> dict[str, Any]:
-    """The report at that path. Raises FileNotFoundError; PathRefused for what is no report of this uid's."""
+    """The report at that path. Raises FileNotFoundError; PathRefused for what is not a report of this uid's."""
     parent, name = paths.open_parent(path)
     try:
         return _read(parent, name)
@@ -44,7 +44,7 @@ def end_reports(directories: list[str], passed: list[str]) -> dict[str, Any]:
         except (FileNotFoundError, PathRefused):
             continue
         except PermissionError as error:
-            if _is_own(os.path.dirname(directory)):  # else somebody else has taken its name
+            if _is_own(os.path.dirname(directory)):  # else another user has taken its name
                 problems[directory] = str(error)
             continue
         try:
@@ -94,7 +94,7 @@ def end_report_done(path: str) -> bool:
     parent, name = paths.open_parent(path)
     try:
         if not _NAME.fullmatch(name):
-            raise PathRefused("agent_id", f"{name!r} is no agent's report")
+            raise PathRefused("agent_id", f"{name!r} is not an agent's report")
         _refuse_foreign(parent)
         os.unlink(name, dir_fd=parent)
         return True
@@ -110,7 +110,7 @@ def _read(parent: int, name: str) -> dict[str, Any]:
     with open(fd, "rb", buffering=0) as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise PathRefused("not_yours", f"{name} is no file of uid {os.geteuid()}")
+            raise PathRefused("not_yours", f"{name} is not a file of uid {os.geteuid()}")
         if status.st_size > MOST_BYTES:
             raise PathRefused("too_long", f"{name} has {status.st_size} bytes, a report has {MOST_BYTES} at most")
         text = file.read(MOST_BYTES)
@@ -119,7 +119,7 @@ def _read(parent: int, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        raise PathRefused("no_report", f"{name} is no report of a `run`")
+        raise PathRefused("no_report", f"{name} is not a report of a `run`")
     return told
 
 

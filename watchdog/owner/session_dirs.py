@@ -1,7 +1,7 @@
-"""Temp dirs that agent programs make for each of their sessions, by the vendors' known layouts; and who may live yet.
+"""Temp dirs that agent programs make for their sessions, by the vendors' layouts; and which may still be in use.
 
 Claude Code (seen in 2.1): `<root>/claude-<uid>/<slug of the cwd>/<session id>/`. Each name is compared whole:
-`claude-notes` and `claude-1000-backup` are somebody's own. A session is dead when no process of this uid carries its id
+`claude-notes` and `claude-1000-backup` are a person's own. A session is dead when no process of this uid carries its id
 in environment or arguments, and every Claude Code that runs says which other session it is. It only looks.
 """
 
@@ -51,13 +51,13 @@ def session_dirs(root: str) -> Iterator[SessionDir]:
 
 
 def living() -> Living:
-    """Who lives, by what this uid may see. Raises OSError when /proc cannot be read."""
+    """The sessions that live, as far as this uid may see. Raises OSError when /proc cannot be read."""
     found: set[str] = set()
     unknown = None
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             if not proc_files.speaks_for_us(pid):
-                continue  # anybody may carry any id
+                continue  # any process may carry any id
             words, environment = _read(pid, "cmdline"), _read(pid, "environ") if proc_files.is_ours(pid) else b""
         except proc_files.ReadHung as error:
             if proc_files.uid_of(pid) == os.geteuid():

@@ -4,12 +4,12 @@
    with our mark; of this uid; reached through no link; no mount, no root, no home, nor a parent of those; no repository
    in it at any depth, marked or not; unless it has our mark (then `run` made it new), none around it below the root.
 2. Keep it, and say so, while another living agent has a place in it, a process uses it, a socket in it is served, or
-   somebody holds its lock.
+   a process holds its lock.
 3. Rename it into the trash beside it: one step, so a killed run leaves it whole in one place or the other.
-4. Delete it from the trash in rounds of `ROUND` entries, with a pause for others who want the disk, `SECONDS` a call;
+4. Delete it from the trash in rounds of `ROUND` entries, with a pause for others that need the disk, `SECONDS` a call;
    what is left goes in a later call.
 
-A second run goes on with what it finds in the trash. It must not look at any directory that it was not told of.
+A second run goes on with what it finds in the trash. It must not look at any directory that it was not given.
 """
 
 import os
@@ -56,7 +56,7 @@ class TempDir:
 def remove(what: TempDir, settings: hooks.CleanupSettings) -> HookResult:
     """See the module's docstring. `details["more"]`: it has gone from its place, and not all of it is deleted.
 
-    Raises OSError for what a later try may mend.
+    Raises OSError for what a later try may fix.
     """
     try:
         return _remove(what, settings)
@@ -106,7 +106,7 @@ def _refuse_foreign(directory: int, parent: int, what: TempDir, settings: hooks.
         raise PathRefused("outside_roots", f"{path} lies below none of cleanup.roots and does not carry our mark")
     if not _on_mount_of(root, parent):
         raise PathRefused("other_mount", f"{path} lies on another mount than {root}, and does not carry our mark")
-    # The root itself is not asked: in /tmp anybody may make a .git, and nobody's temp dir would ever go.
+    # The root itself is not asked: in /tmp any user may make a .git, and no temp dir would ever go.
     between = len(paths.components(path)) - len(paths.components(root)) - 1
     if above := repositories.around(parent, between):
         raise PathRefused("repository", f"{path} lies in the repository {above}")
@@ -178,14 +178,14 @@ def _user(
     *,
     opening: bool = True,
 ) -> str | None:
-    """Who uses it, in words. Raises PathRefused for what forbids to touch it. Its lock is ours as long as `stack`."""
+    """What uses it, in words. Raises PathRefused for what forbids to touch it. Its lock is ours as long as `stack`."""
     _refuse_foreign(directory, parent, what, settings)
     locked = paths.readable(directory)
     stack.callback(os.close, locked)
     if user := occupancy.neighbour(paths.real_path(directory), what.in_use):
         return f"in use: {user}"
     if not occupancy.lock(locked):
-        return f"somebody holds a lock on {what.path}"
+        return f"a process holds a lock on {what.path}"
     if user := what.used_by or occupancy.occupant(paths.real_path(directory), by_name=True):
         return f"in use: {user}"
     _refuse_contents(directory, what, limit, opening=opening)

@@ -28,7 +28,7 @@ def beside_name(parent: int | str) -> str:
     """The name of this uid's trash in `parent`, a directory that others may write to, such as /tmp.
 
     Anybody may take the usual name there first; then one with a random end is made beside it, and found again by what
-    nobody else can make: a directory of this uid's own, mode 0700. Where there is no trash, the name to make it by.
+    no other user can make: a directory of this uid's own, mode 0700. Where there is no trash, the name to make it by.
     """
     usual = f".agent-watchdog-trash-{os.geteuid()}"
     try:
@@ -69,7 +69,7 @@ def _all_names(directory: int) -> list[str]:
 
 
 def _is_taken(parent: int, name: str) -> bool:
-    """Whether somebody else has that name, or it cannot be seen."""
+    """Whether another user has that name, or it cannot be seen."""
     try:
         return not _is_private(os.stat(name, dir_fd=parent, follow_symlinks=False))
     except FileNotFoundError:
@@ -93,8 +93,8 @@ def _is_private(found: os.stat_result) -> bool:
 def open_trash(parent: int, name: str, *, create: bool = True) -> int:
     """A private directory of this uid in `parent`. Raises FileNotFoundError (`create` False), PathRefused, OSError.
 
-    In /tmp anybody may have made that name before us: a link, or a directory that is not ours or open to others, is
-    refused.
+    In /tmp another user may have made that name before us: a link, or a directory that is not ours or open to others,
+    is refused.
     """
     if create:
         with contextlib.suppress(FileExistsError):
@@ -111,7 +111,7 @@ def use_trash(parent: int, act: Callable[[int], Result]) -> Result:
     """`act` on this uid's trash in `parent`, made when there is none. Raises as `open_trash`, and what `act` raises.
 
     Another run of the same uid takes the trash away as soon as it is empty, perhaps between our making and using it;
-    and somebody else may take its name between our choosing and making it.
+    and another user may take its name between our choosing and making it.
     """
     for left in reversed(range(50)):
         try:
@@ -168,7 +168,7 @@ def read_json(directory: int, name: str) -> dict[str, object] | None:
 
 
 def take(parent: int, name: str, container: int, directory: int) -> str | None:
-    """Rename the checked directory into the trash. Who came in meanwhile gets it back, and is returned in words."""
+    """Rename the checked directory into the trash. It is put back if a process came in; returns that, in words."""
     os.rename(name, TREE, src_dir_fd=parent, dst_dir_fd=container)
     sync(parent)
     # By its name it could have been exchanged since it was checked; by its inode it cannot.
@@ -179,7 +179,7 @@ def take(parent: int, name: str, container: int, directory: int) -> str | None:
         return None
     os.rename(TREE, name, src_dir_fd=container, dst_dir_fd=parent)
     if not same:
-        raise PathRefused("exchanged", f"{name} was exchanged while it was looked at")
+        raise PathRefused("exchanged", f"{name} was replaced while it was examined")
     return user
 
 
@@ -237,7 +237,7 @@ class _Enough(Exception):
 
 
 class Emptying:
-    """Deletes what lies in `container`, a directory in the trash; what cannot be deleted stays and is told.
+    """Deletes what lies in `container`, a directory in the trash; what cannot be deleted stays and is reported.
 
     `limit`: so many entries are dealt with, then `freed.more` says that a later round may go on.
     """

@@ -1,13 +1,13 @@
 """Which path a piece of work is at just now, for whoever ends it at its deadline: there a disk or a mount hangs.
 
-Who hangs can tell nothing any more: so each path is written down before it is touched, where the parent reads it.
+A process that hangs cannot report: so each path is written down before it is touched, where the parent reads it.
 """
 
 import os
 
 LIMIT = 4096  # bytes (PATH_MAX)
 
-_board: int | None = None  # a descriptor; None: nobody asks
+_board: int | None = None  # a descriptor; None: not asked for
 
 
 def tell(board: int) -> None:
@@ -23,6 +23,6 @@ def at(path: str) -> None:
 
 
 def read(board: int) -> str | None:
-    """The path that was told last; None when there was none."""
+    """The path that was noted last; None when there was none."""
     told = os.pread(board, LIMIT, 0).partition(b"\0")[0]
     return os.fsdecode(told) if told else None

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.core.agent import State, Verdict
 from watchdog.core.halts import halt
 from watchdog.core.observed_activity import ActivityKind
@@ -14,7 +15,6 @@ from watchdog.processes.procfs import waited_seconds
 from watchdog.processes.reader import awaited
 from watchdog.processes.stops import stops
 
-BUSY = 0.05  # share of one core; an idle Node program with timers uses under 1 %
 CPU_WAIT_SHARE = (
     0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less
 )
@@ -23,19 +23,19 @@ NONE: Mapping[int, float] = MappingProxyType({})
 
 async def waiting(fleet: Fleet) -> Mapping[int, float]:
     """For how long each process of an agent that is in question has waited for a CPU so far, by pid."""
-    asked = tuple(member.identity.pid for agent in fleet if agent.in_question for member in agent.members)
+    asked = tuple(member.identity.pid for agent in fleet if agent.in_question for member in agent.tree.members)
     return await awaited(None, waited_seconds, asked) if asked else NONE
 
 
 async def see_halts(agents: Iterable[Agent]) -> None:
-    """Whom of these somebody has stopped on purpose, by the last scan."""
+    """Which of these a person has stopped on purpose, by the last scan."""
     doubtful = {agent.agent_id: agent for agent in agents}
-    asked = tuple(m.identity.pid for agent in doubtful.values() for m in agent.members if m.state in "tT")
+    asked = tuple(m.identity.pid for agent in doubtful.values() for m in agent.tree.members if m.state in "tT")
     stopped = await awaited(None, stops, asked) if asked else {}
     for agent in doubtful.values():
-        tree = {member.identity.pid for member in agent.members}
+        tree = {member.identity.pid for member in agent.tree.members}
         main = None if agent.identity is None else agent.identity.pid
-        agent.stopped(halt({pid: stop for pid, stop in stopped.items() if pid in tree}, main, tree))
+        agent.heartbeat.silence.stopped(halt({pid: stop for pid, stop in stopped.items() if pid in tree}, main, tree))
 
 
 def measure(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) -> None:
@@ -52,22 +52,21 @@ def measure(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) ->
 def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE) -> None:
     """The CPU that its tree used since the last scan, or waited for in vain, if it has said nothing since then.
 
-    Children that began and ended between two scans count by what their parents were told of them.
+    Children that began and ended between two scans count by what their parents learned of them.
 
     What it used before it fell silent speaks for nothing: else each stall would be found later. `waited_by`: by pid.
     """
     used = {
         member.identity: Used(member.identity.pid, member.parent_pid, member.cpu_seconds, member.reaped_seconds)
-        for member in agent.members
+        for member in agent.tree.members
     }
     waited = {one: waited_by[one.pid] for one in used if one.pid in waited_by} if agent.in_question else {}
-    before, agent.cpu_used = agent.cpu_used, used
-    waited_before, agent.cpu_waited = agent.cpu_waited, waited
-    if before is None or not 0 < elapsed < float("inf") or agent.silent_for < timedelta(seconds=elapsed):
+    before, waited_before = agent.tree.used(used, waited)
+    if before is None or not 0 < elapsed < float("inf") or agent.heartbeat.silent_for < timedelta(seconds=elapsed):
         return
     share = since(before, used) / elapsed
     starved = sum(seconds - waited_before.get(identity, seconds) for identity, seconds in waited.items()) / elapsed
-    if share >= BUSY:
+    if share >= ActivityKind.CPU.probe.threshold:
         agent.sights.see(ActivityKind.CPU, f"its processes used {share:.0%} of a core")
     elif starved >= CPU_WAIT_SHARE:
         agent.sights.see(ActivityKind.CPU, f"its processes waited for a CPU in {min(1.0, starved):.0%} of the time")
@@ -76,7 +75,11 @@ def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE)
 def see_children(agent: Agent, children: Iterable[Agent]) -> None:
     """A child agent at work: it keeps its promise, or is seen doing something itself."""
     for child in children:
-        beats = child.promised and child.verdict in (Verdict.HEALTHY, Verdict.WAITING)
-        if (beats or child.activity) and child.state is not State.IDLE and child.request_id is None:
+        beats = child.heartbeat.said.promised and child.judged.verdict in (Verdict.HEALTHY, Verdict.WAITING)
+        if (
+            (beats or child.activity)
+            and child.heartbeat.said.state is not State.IDLE
+            and child.ending.request_id is None
+        ):
             agent.sights.see(ActivityKind.CHILD, f"its child agent {child.reg.name} is at work")
             return

@@ -1,7 +1,7 @@
-"""How an agent ended, as its `run` has written it down: no daemon was there to be told, or it did not hear it.
+"""How an agent ended, as its `run` has recorded it: no daemon was there to get a report, or it did not get it.
 
-The word of the uid whose file it is, asked of his helper: of the agent's owner, and of root if its `run` started one
-that dropped to another uid. It says how an agent ended, never that it has: that only the kernel proves.
+The report of the uid that owns the file, asked of that uid's helper: of the agent's owner, and of root if its `run`
+started one that dropped to another uid. It says how an agent ended, never that it has: that only the kernel proves.
 """
 
 import os
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.errors import BadRequest, OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 
@@ -19,7 +19,7 @@ DIRECTORY = "reports"  # beside `notify`, as `cli.run.report` has it
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
-    """An exit code or a signal, and when; None: not told."""
+    """An exit code or a signal, and when; None: unknown."""
 
     exit_code: int | None
     exit_signal: int | None
@@ -29,32 +29,32 @@ class ExitReport:
 class ExitReports:
     """Asks for one agent's report."""
 
-    def __init__(self, owners: HelperPool) -> None:
-        self._owners = owners
+    def __init__(self, helpers: HelperPool) -> None:
+        self._helpers = helpers
 
     async def learn(self, agent: Agent) -> bool:
-        """Whether it tells how the agent ended, which is then noted; else why nobody knows is."""
-        agent.exit_told = "its `run` has ended without a word on it"
+        """Whether it tells how the agent ended, which is then noted; else why that is not known."""
+        agent.exit.unknown("its `run` exited without reporting its end")
         if agent.notify_socket is None:
             return False
         path = os.path.join(os.path.dirname(os.path.dirname(agent.notify_socket)), DIRECTORY, agent.agent_id)
         by_root = os.geteuid() == 0 and agent.reg.dropped  # its `run` is root's; no path of a user is opened as root
         for uid in dict.fromkeys([agent.reg.owner_uid, *([0] if by_root else [])]):
             try:
-                end = end_of(await self._owners.call(uid, "end_report", {"path": path}, DEADLINE))
+                end = end_of(await self._helpers.call(uid, "end_report", {"path": path}, DEADLINE))
             except (OwnerCallFailed, BadRequest) as error:
                 if getattr(error, "reason", "") not in ("ENOENT", "EACCES"):
-                    agent.exit_told = f"the word that its `run` left cannot be read: {error}"[:500]
+                    agent.exit.unknown(f"the report that its `run` left cannot be read: {error}"[:500])
                 continue
-            agent.exit_code, agent.exit_signal, agent.exit_told = end.exit_code, end.exit_signal, told(end)
+            agent.exit.read(end.exit_code, end.exit_signal, told(end))
             return True
         return False
 
 
 def told(end: ExitReport) -> str:
-    """From whom that is known."""
+    """How that is known."""
     at = f" at {end.at:%Y-%m-%dT%H:%M:%SZ}" if end.at is not None else ""
-    return f"as its `run` wrote down{at}, when no daemon could be told"
+    return f"as its `run` recorded{at} when no daemon could be reached"
 
 
 def end_of(report: Any) -> ExitReport:

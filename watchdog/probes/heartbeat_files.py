@@ -1,13 +1,14 @@
 """Heartbeat files: a new mtime is a beat. The daemon never opens or stats the path; the owner's helper does.
 
 A file that cannot be read, or a helper that hangs on it, is missing evidence about that agent alone: its other
-channels, its process and everybody else are judged on.
+channels, its process and all other agents are judged as before.
 """
 
 from dataclasses import dataclass
 
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat
 from watchdog.errors import OwnerCallFailed
@@ -40,20 +41,20 @@ class HeartbeatFiles:
     def look(self) -> None:
         """Start a look at each file whose former look is over; the beats found count when they are found.
 
-        Call it when silence has been reckoned: who would be too silent by an answer that is old is unread instead.
+        Call it after silence was computed: an agent that would be too silent by an old answer is unread instead.
         """
         for gone in self._files.keys() - {agent.agent_id for agent in self._fleet}:
             self._inquiries.forget(_key(gone))
             del self._files[gone]
         for agent in self._fleet:
             if agent.reg.beat_file is not None:
-                self._look(agent, self._files.setdefault(agent.agent_id, _File(heard=agent.beats)))
+                self._look(agent, self._files.setdefault(agent.agent_id, _File(heard=agent.heartbeat.rhythm.beats)))
 
     def _look(self, agent: Agent, file: _File) -> None:
         key = _key(agent.agent_id)
         waiting = self._inquiries.waiting(key)
         if waiting is not None:
-            if waiting > SLOW and agent.counted >= agent.after:
+            if waiting > SLOW and agent.heartbeat.silence.counted >= agent.heartbeat.silence.after:
                 self._unread(agent, file, "no answer yet")
             return
         self._inquiries.ask(
@@ -75,7 +76,7 @@ class HeartbeatFiles:
         if isinstance(unwritable, str) and unwritable and file.stamp == stamp:
             self._unread(agent, file, f"{unwritable}: no beat could be written")
             return
-        agent.read_again()
+        agent.heartbeat.silence.read_again()
         if file.known and file.stamp != stamp and not _set_back(file.stamp, stamp):
             now = self._clock.now()
             agent.beat(Beat(), now.mono, now.wall)
@@ -83,23 +84,23 @@ class HeartbeatFiles:
         file.known, file.stamp = True, stamp
 
     def _failed(self, agent: Agent, file: _File, error: OwnerCallFailed) -> None:
-        if error.reason == "ENOENT" and agent.beats == 0:
+        if error.reason == "ENOENT" and agent.heartbeat.rhythm.beats == 0:
             file.known, file.stamp = True, None  # it makes the file with its first beat
         else:
             self._unread(agent, file, str(error))
 
     def _unread(self, agent: Agent, file: _File, why: str) -> None:
-        """Its file tells nothing. Who beats elsewhere too is judged by that."""
-        if agent.unread is None and agent.beats == file.heard:
-            agent.unread_now()
+        """Its file says nothing. An agent that also beats elsewhere is judged by that."""
+        if agent.heartbeat.silence.hindrance.unread is None and agent.heartbeat.rhythm.beats == file.heard:
+            agent.heartbeat.silence.unread_now()
             with logger.caused_by(agent.reg.owner_uid):
                 self._log.event("agent.beat_file_unread", agent_id=agent.agent_id, name=agent.reg.name, why=why)
 
 
 def _set_back(former: object, stamp: dict[str, object]) -> bool:
-    """Whether somebody gave it an older time than it had (`rsync -t`, `touch -d`): nobody wrote it then.
+    """Whether it got an older time than it had (`rsync -t`, `touch -d`): it was not written then.
 
-    Who writes it while its clock is wrong makes both of its times so.
+    A write while the clock is wrong makes both of its times wrong.
     """
     before = former.get("mtime_ns") if isinstance(former, dict) else None
     written, changed = stamp.get("mtime_ns"), stamp.get("ctime_ns")

@@ -1,7 +1,7 @@
-"""Whether the host is so pressed that a silence says little: who waits for a CPU cannot beat.
+"""Whether the host is so busy that a silence says little: a process that waits for a CPU cannot beat.
 
 By PSI (Documentation/accounting/psi.rst) together with the load: three spinning programs on two cores make `some` 100 %
-and starve nobody. Where the kernel tells no PSI (psi=0), by the load alone.
+and starve no process. Where the kernel tells no PSI (psi=0), by the load alone.
 """
 
 import os
@@ -10,7 +10,7 @@ from watchdog.processes.procfs import PROC, read
 
 LOAD = 2.0  # runnable tasks a core, from which pressure counts
 LOAD_ALONE = 4.0  # where there is no PSI
-MEMORY = 40.0  # percent of time in which everybody waited for memory; systemd-oomd acts at 60
+MEMORY = 40.0  # percent of time in which all tasks waited for memory; systemd-oomd acts at 60
 
 
 def host_pressure(cpu_percent: float) -> str | None:
@@ -23,13 +23,13 @@ def host_pressure(cpu_percent: float) -> str | None:
 
 
 def judged(cpu: float | None, memory: float | None, load: float, cpu_percent: float) -> str | None:
-    """The same of figures: percent of the last ten seconds (None: not told), runnable tasks a core."""
+    """The same of figures: percent of the last ten seconds (None: unknown), runnable tasks a core."""
     if cpu is not None and cpu >= cpu_percent and load >= LOAD:
         return f"the host is overloaded: tasks waited for a CPU in {cpu:.0f}% of the time, load {load:.1f} a core"
     if cpu is None and load >= LOAD_ALONE:
         return f"the host is overloaded: load {load:.1f} a core"
     if memory is not None and memory >= MEMORY:
-        return f"the host is out of memory: everybody waited for it in {memory:.0f}% of the time"
+        return f"the host is out of memory: all tasks waited for it in {memory:.0f}% of the time"
     return None
 
 

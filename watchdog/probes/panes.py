@@ -1,7 +1,7 @@
 """The panes that agents sit in: asked of the owners' helpers once each process is known, and kept with the agent.
 
-It is found while the agent lives, since nobody can tell afterwards whose pane it was. Who has no terminal is not asked
-about. What a pane shows is asked for once, before a kill.
+It is found while the agent lives, since it cannot be known afterwards whose pane it was. Who has no terminal is not
+asked about. What a pane shows is asked for once, before a kill.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.ownership import owner_of
 from watchdog.core.process import Identity
 from watchdog.errors import OwnerCallFailed
@@ -29,9 +29,9 @@ KEYS = ("terminal", "server", "pane")  # that every pane has
 class Panes:
     """Asks, and writes down what was found."""
 
-    def __init__(self, store: AsyncStore, owners: HelperPool) -> None:
+    def __init__(self, store: AsyncStore, helpers: HelperPool) -> None:
         self._store = store
-        self._owners = owners
+        self._helpers = helpers
         self._asking = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -48,8 +48,10 @@ class Panes:
         """One that cannot be found now is looked for once more before a kill."""
         args = {"pid": main.pid, "start_ticks": main.start_ticks, "told": agent.reg.its_pane or {}}
         async with self._asking:
-            with suppress(OwnerCallFailed, KeyError, TypeError, ValueError):  # it is his process, he may say anything
-                self._keep(agent, await self._owners.call(owner_of(agent), "pane_find", args, FINDING))
+            with suppress(
+                OwnerCallFailed, KeyError, TypeError, ValueError
+            ):  # the helper is that user's process, and may say anything
+                self._keep(agent, await self._helpers.call(owner_of(agent), "pane_find", args, FINDING))
 
     async def last_screen(self, agent: Agent) -> dict[str, object] | None:
         """What its pane shows now, or why that is not known; None: it has no terminal. Within `DEADLINE`."""
@@ -58,12 +60,12 @@ class Panes:
             return None
         args = {"pid": main.pid, "start_ticks": main.start_ticks, "pane": agent.reg.its_pane or {}}
         try:
-            answer = await self._owners.call(owner_of(agent), "pane_screen", args, DEADLINE)
+            answer = await self._helpers.call(owner_of(agent), "pane_screen", args, DEADLINE)
             self._keep(agent, answer["pane"])
             lines = [str(line)[:LINE] for line in answer["lines"]][-LINES:]
         except OwnerCallFailed as error:
             return {"where": words(agent.reg.its_pane), "screen": f"not known: {error}"[:LARGEST]}
-        except (KeyError, TypeError, ValueError) as error:  # it is his process, he may say anything
+        except (KeyError, TypeError, ValueError) as error:  # the helper is that user's process, and may say anything
             return {"where": words(agent.reg.its_pane), "screen": f"not known: no answer of ours ({error!r})"[:LARGEST]}
         return {"where": words(agent.reg.its_pane), "screen": lines or "it is empty"}
 
@@ -73,7 +75,7 @@ class Panes:
         if not all(isinstance(pane.get(key), str) for key in KEYS) or len(str(pane)) > LARGEST:
             raise ValueError("what the helper found is no pane")
         if pane != agent.reg.pane:
-            agent.reg = replace(agent.reg, pane=pane)
+            agent.amend(replace(agent.reg, pane=pane))
             self._store.ask(self._store.store.set_pane, agent.agent_id, pane).add_done_callback(
                 lambda done: done.cancelled() or done.exception()
             )
@@ -88,5 +90,5 @@ def words(pane: Mapping[str, object] | None) -> str | None:
 
 
 def _is_found(pane: Mapping[str, object] | None) -> bool:
-    """Whether the helper has found it; else somebody told of it at most."""
+    """Whether the helper has found it; else it was reported at most."""
     return pane is not None and "server_pid" in pane

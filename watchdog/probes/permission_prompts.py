@@ -2,8 +2,8 @@
 
 Asked of the owners' helpers beside the sweep, seldom (a quarter of `prompt_limit`) and few at a time, so that it costs
 the same however many agents beat; those whose silence, or whose start, may soon decide are asked about each time. Only
-a screen that shows the same letters from look to look is told to people. A prompt is no activity and renews nothing;
-while it stands, an agent that is silent, or has not spoken yet, waits for a person (`core.verdict`).
+a screen that shows the same letters from look to look is reported to people. A prompt is no activity and renews
+nothing; while it stands, an agent that is silent, or has not spoken yet, waits for a person (`core.verdict`).
 
 One that said itself that it waits is looked at, too: with Codex and Gemini CLI no hook tells that a person has said yes
 and the tool runs, which may hang. Two looks in a row that show it at work are a word of the agent.
@@ -16,21 +16,24 @@ from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
+from watchdog.agents.agent import Agent
 from watchdog.agents.background_queries import BackgroundQueries
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, State, Status
 from watchdog.core.observed_activity import Sight
 from watchdog.core.sd_notify import printable
 from watchdog.core.session_states import QUIET
+from watchdog.core.vendors import KNOWN
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
 
 AT_ONCE = 4  # agents that one sweep asks about, and so many more where it may soon decide
 LOOKS = 4  # in one `prompt_limit`
-UNTOLD = ("codex", "gemini")  # whose hooks do not tell that a person has said yes
+# Their hooks do not tell that a person has said yes.
+UNTOLD = tuple(name for name, vendor in KNOWN.items() if vendor.hides_answers)
 NOTE = "its pane shows that it was answered"
-TOLD = "a prompt that was told of before the daemon was restarted"
+TOLD = "a prompt that was reported before the daemon was restarted"
 SUBJECT = "prompt"  # of its question to the helper
 FIRST = "first prompt"  # likewise
 
@@ -48,7 +51,7 @@ class HumanAttention(Protocol):
 
 
 class PermissionPrompts:
-    """Looks at panes; what it finds is in `sights.prompt`, and told when it is older than the limit."""
+    """Looks at panes; what it finds is in `sights.prompt`, and reported when it is older than the limit."""
 
     def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock, announcer: HumanAttention) -> None:
         self._fleet = fleet
@@ -89,11 +92,11 @@ class PermissionPrompts:
             self._inquiries.forget((agent_id, FIRST))
             del self._starting[agent_id]
             if (agent := self._fleet.get(agent_id)) is not None:
-                agent.sights.unprompted = None
+                agent.sights.may_be_unprompted(None)
         for agent_id, agent in starting.items():
             pause = 0.0 if agent.sights.unprompted is None else agent.policy.prompt_limit.total_seconds() / LOOKS
             main, then = agent.identity, self._starting.get(agent_id, float("-inf"))
-            if main is None or agent.request_id is not None or not _decides_soon(agent) or now - then < pause:
+            if main is None or agent.ending.request_id is not None or not _decides_soon(agent) or now - then < pause:
                 continue
             self._starting[agent_id] = now
             args = {"pid": main.pid, "start_ticks": main.start_ticks}
@@ -103,20 +106,27 @@ class PermissionPrompts:
     def _take_first(self, agent: Agent, answer: Any) -> None:
         """What a look said; of one that has spoken meanwhile nothing is kept."""
         if not agent.started:
-            agent.sights.unprompted = printable(str(answer["waits"])[:120]) or None
+            agent.sights.may_be_unprompted(printable(str(answer["waits"])[:120]) or None)
 
     def _sitting(self) -> Iterator[Agent]:
         """Those in a tmux pane whose words leave open whether they wait. What was seen of others is over."""
         for agent in self._fleet:
             pane, prompt = agent.reg.pane, agent.sights.prompt
-            if (pane is None and prompt is None) or agent.status is not Status.RUNNING or agent.request_id is not None:
-                continue  # most sit in none; who is being ended is left alone until that is called off
+            if (
+                (pane is None and prompt is None)
+                or agent.status is not Status.RUNNING
+                or agent.ending.request_id is not None
+            ):
+                continue  # most are in none; one that is being killed is left alone until that is called off
             states = (None, State.WORKING) if prompt is None else (None, State.WORKING, State.WAITING)
-            open_yet = agent.state in states or (agent.reg.agent_type in UNTOLD and agent.asks_itself)
+            open_yet = agent.heartbeat.said.state in states or (
+                agent.reg.agent_type in UNTOLD and agent.heartbeat.asks_itself
+            )
             if pane is not None and pane.get("terminal") == "tmux" and open_yet:
                 yield agent
             elif prompt is not None:
-                self._over(agent, f"it says {agent.state}" if agent.state not in states else "it sits in no tmux pane")
+                state = agent.heartbeat.said.state
+                self._over(agent, f"it says {state}" if state not in states else "it sits in no tmux pane")
 
     def _ask(self, agent: Agent) -> None:
         def failed(error: OwnerCallFailed) -> None:
@@ -131,46 +141,48 @@ class PermissionPrompts:
 
     def _take(self, agent: Agent, answer: Any) -> None:
         """One look. A screen with other letters shows another prompt, if any."""
-        if self._fleet.get(agent.agent_id) is not agent or agent.request_id is not None:
+        if self._fleet.get(agent.agent_id) is not agent or agent.ending.request_id is not None:
             return
         screen, asks = (str(answer["pane"]), str(answer["shows"])), printable(str(answer["asks"])[:80])
         prompt = agent.sights.prompt
-        if agent.state is State.WAITING and prompt is None:
+        if agent.heartbeat.said.state is State.WAITING and prompt is None:
             self._take_answered(agent, works=answer.get("works") is True)
             return
         before = self._shown.get(agent.agent_id, screen)  # unknown to a daemon that was restarted
         if prompt is not None and (not asks or screen != before):
-            self._over(agent, "its pane asks no more, or something else")
+            self._over(agent, "its pane no longer asks, or asks something else")
             prompt = None
         if not asks:
             return
         self._shown[agent.agent_id] = screen
         if prompt is None:
-            agent.sights.prompt = Sight(asks)
+            agent.sights.asks(Sight(asks))
             return
-        prompt.text = asks
+        prompt.say(asks)
         if prompt.age >= agent.policy.prompt_limit:
             limit = span(agent.policy.prompt_limit)
             seen = f"its pane {screen[0]} has shown {asks} for {span(prompt.age)} (limit {limit})"
-            self._announcer.needs_human(agent, f"{seen}; it says nothing of that itself")
+            self._announcer.needs_human(agent, f"{seen}; it does not report that itself")
 
     def _take_answered(self, agent: Agent, *, works: bool) -> None:
         """A look at one that says that it waits. The first may have come before its dialog was drawn."""
-        if not works or not agent.asks_itself or agent.state_age < QUIET:
+        if not works or not agent.heartbeat.asks_itself or agent.heartbeat.ages.state_age < QUIET:
             self._worked.pop(agent.agent_id, None)
-        elif self._worked.get(agent.agent_id) != agent.beats:
-            self._worked[agent.agent_id] = agent.beats
+        elif self._worked.get(agent.agent_id) != agent.heartbeat.rhythm.beats:
+            self._worked[agent.agent_id] = agent.heartbeat.rhythm.beats
         else:
             now = self._clock.now()
             agent.beat(Beat(state=State.WORKING, note=NOTE, promises=False), now.mono, now.wall)
 
     def _over(self, agent: Agent, why: str) -> None:
-        agent.sights.prompt = None
+        agent.sights.asks(None)
         self._shown.pop(agent.agent_id, None)
-        if not (agent.state is State.WAITING and agent.state_age >= agent.policy.prompt_limit):
+        if not (
+            agent.heartbeat.said.state is State.WAITING and agent.heartbeat.ages.state_age >= agent.policy.prompt_limit
+        ):
             self._announcer.answered(agent, why)
 
 
 def _decides_soon(agent: Agent) -> bool:
     """Whether its silence, or that it has not spoken yet, may soon decide."""
-    return agent.in_question if agent.started else 2 * agent.age >= agent.policy.start_limit
+    return agent.in_question if agent.started else 2 * agent.heartbeat.ages.age >= agent.policy.start_limit

@@ -1,13 +1,14 @@
-"""One /proc scan for all who want one at the same time: the sweep's once-a-minute look and every kill's looks."""
+"""One /proc scan for all that want one at the same time: the sweep's look once a minute and every kill's looks."""
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 
-from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Status
 from watchdog.core.process import Identity, TreeMember
@@ -32,6 +33,15 @@ class ProcessScanner:
         self.hung: Mapping[int, bounded.Hung] = {}  # of the last `find_hung`
         self.services: tuple[Service, ...] = ()  # that many sessions share, as of the last scan
         self.ghosts: dict[str, Agent] = {}  # ended agents whose orphans are looked for, or are being ended
+
+    def look_also_for(self, ended: Mapping[str, Agent]) -> None:
+        """The processes of these, by id, are looked for as well, though they have ended."""
+        self.ghosts |= ended
+
+    def look_no_more_for(self, ended: Iterable[str]) -> None:
+        """Not any more."""
+        for agent_id in ended:
+            self.ghosts.pop(agent_id, None)
 
     async def find_hung(self) -> None:
         """Learn which processes cannot be read now: a read of their files hangs for `HANGS` seconds and longer."""
@@ -67,15 +77,14 @@ class ProcessScanner:
 
     async def _scan(self) -> Trees:
         agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
-        # A session whose agent has ended, or is being ended, may have begun anew, and is another's then.
-        taken = frozenset().union(*(agent.served for agent in self._fleet if agent.status in _GOES_ON))
+        # A session whose agent has ended, or is being killed, may have begun again, and is another's then.
+        taken = frozenset().union(*(agent.reg.served for agent in self._fleet if agent.status in _GOES_ON))
         roots = [_root(agent, frozenset() if agent.status in _GOES_ON else taken) for agent in agents.values()]
         roots, found, self.services = await reader.awaited(self._executor, survey, self._host, roots, os.getpid())
         for root in roots:
             agent = agents[root.agent_id]
-            agent.members = found[root.agent_id] = _as_known(found[root.agent_id], agent.members)
-            agent.marks = root.marks
-            agent.home_cgroup = root.home_cgroup or agent.home_cgroup
+            members = found[root.agent_id] = _as_known(found[root.agent_id], agent.tree.members)
+            agent.tree.scanned(members, root.marks, root.home_cgroup)
         return found
 
 
@@ -98,11 +107,11 @@ def _root(agent: Agent, taken: frozenset[tuple[str, Identity]]) -> tree.Root:
         main=agent.identity,
         parent_id=agent.reg.parent_id,
         wrapped=agent.reg.source == "run",
-        wrapper=agent.wrapper,
-        cgroup=agent.cgroup,
-        home_cgroup=agent.home_cgroup,
-        marks=agent.marks,
-        sessions=agent.served - taken,
-        remembered=tuple(member.identity for member in agent.members),
+        wrapper=agent.tree.wrapper,
+        cgroup=agent.reg.own_cgroup,
+        home_cgroup=agent.tree.home_cgroup,
+        marks=agent.tree.marks,
+        sessions=agent.reg.served - taken,
+        remembered=tuple(member.identity for member in agent.tree.members),
         spare=frozenset(agent.policy.spare),
     )

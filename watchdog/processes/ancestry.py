@@ -1,4 +1,4 @@
-"""One living process: who stands above it, and the marker that it was started with. Two small looks, no scan."""
+"""One living process: its ancestors, and the marker that it was started with. Two small looks, no scan."""
 
 import os
 
@@ -6,7 +6,7 @@ from watchdog.processes import procfs
 from watchdog.processes.bounded import bounded
 from watchdog.processes.table import marks_of
 
-MOST = 256  # generations; nobody has more
+MOST = 256  # generations; no process has more
 
 
 @bounded
@@ -19,7 +19,7 @@ def lineage(pid: int) -> frozenset[tuple[int, int]]:
         except OSError:
             if not found:
                 raise
-            break  # it ended just now: whom it started is the reaper's
+            break  # it ended just now: its children are the reaper's
         found.append((pid, stat.start_ticks))
         pid = stat.parent_pid
     if not found:

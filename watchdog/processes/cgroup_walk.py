@@ -43,7 +43,7 @@ def each(directory: str) -> Iterator[int]:
 
 
 def remove(directory: str) -> bool:
-    """Remove it and the empty ones below it; True when it is gone, False when somebody is in it. Raises OSError."""
+    """Remove it and the empty ones below it; True when it is gone, False when it is in use. Raises OSError."""
     way: list[str] = []  # from it down to `here`
     try:
         here = _open(directory)

@@ -1,13 +1,13 @@
-"""Control groups, raw: where they are mounted, who is in one, freeze and thaw.
+"""Control groups, raw: where they are mounted, their members, freeze and thaw.
 
 The contract:
 - A path is what /proc/PID/cgroup tells in the line `0::` (cgroups(7)): absolute, seen from our cgroup namespace. The
   root, a path that leaves our namespace (`/../x`) and a removed one (`x (deleted)`) are no place to act on: None.
 - Nothing here signals; `cgroup.kill` is written in `signals` alone. Nothing here judges whose a cgroup is.
 - A cgroup that is gone has no members, is not populated and not frozen: that is proved. Whatever else fails raises the
-  kernel's OSError (EROFS in a unit with ProtectControlGroups=, EACCES for who does not own it).
-- `freeze` is the one call that waits, `timeout` seconds at most. Who froze thaws, in `finally`: `thaw` may be called at
-  any time, any number of times, and a missing cgroup is thawed.
+  kernel's OSError (EROFS in a unit with ProtectControlGroups=, EACCES for a user that does not own it).
+- `freeze` is the one call that waits, `timeout` seconds at most. Whoever froze it thaws it, in `finally`: `thaw` may
+  be called at any time, any number of times, and a missing cgroup is thawed.
 - Mount points are looked up once for each process.
 """
 
@@ -30,7 +30,7 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """`cgroup.events`: somebody alive is in it or below; all of those are stopped by the freezer."""
+    """`cgroup.events`: a living process is in it or below; all of those are stopped by the freezer."""
 
     populated: bool
     frozen: bool
@@ -236,7 +236,7 @@ def create(path: str) -> None:
 
 
 def remove(path: str) -> bool:
-    """Remove a v2 cgroup and the empty ones below it; True when it is gone, False when somebody is in it.
+    """Remove a v2 cgroup and the empty ones below it; True when it is gone, False when it is in use.
 
     Raises OSError where it may not be removed.
     """
@@ -247,7 +247,7 @@ def remove(path: str) -> bool:
 def move(pid: int, path: str) -> None:
     """Put one process (all its threads, none of its children) into a v2 cgroup. Raises OSError.
 
-    EACCES: a user may do so only between cgroups below one that is his (cgroup-v2.rst, Delegation Containment).
+    EACCES: a user may do so only between cgroups below one of their own (cgroup-v2.rst, Delegation Containment).
     """
     _write(_file(path, "cgroup.procs"), str(pid))
 
@@ -302,7 +302,7 @@ def _write(file: str, text: str) -> None:
 
 
 def _holds_still(directory: str, controller: str) -> bool:
-    """Whether its own freezer does: one below it is frozen as well, and thawing that one helps nobody."""
+    """Whether its own freezer does: one below it is frozen as well, and thawing that one does not help."""
     name = "freezer.self_freezing" if controller else "cgroup.freeze"  # not freezer.state, which tells of those above
     try:
         return procfs.read(f"{directory}/{name}").startswith(b"1")

@@ -14,8 +14,8 @@ MOST = 4096  # descriptors of one process that are looked at: 5 ms; of one with 
 def hold_datagram_sockets(pids: tuple[int, ...]) -> frozenset[int]:
     """Those of whose descriptors one is a unix datagram socket, and those of which that cannot be seen.
 
-    Who is gone holds none. Who makes a socket for each word, as a shell's `systemd-notify` or three lines of Python do,
-    holds none between.
+    A process that is gone holds none. A program that makes a socket for each message, as a shell's `systemd-notify` or
+    three lines of Python do, holds none between.
     """
     lists: dict[int, frozenset[bytes]] = {}
     found = bounds.each(pids, lambda pid: _holds(pid, lists))

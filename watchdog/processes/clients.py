@@ -1,4 +1,4 @@
-"""Processes around a service that many sessions share: the service itself, and who may be a client of it."""
+"""Processes around a service that many sessions share: the service itself, and its possible clients."""
 
 import os
 from typing import NamedTuple
@@ -17,10 +17,10 @@ Process = tuple[int, int]  # pid and start ticks
 class ClientCandidate(NamedTuple):
     """One process that may be a client."""
 
-    chain: tuple[Process, ...]  # itself, and who stands above it
+    chain: tuple[Process, ...]  # itself, and its ancestors
     directory: str | None  # None: not its own, or not to be seen
-    told: bool  # by its words: then it may be another name of the same place
-    named: frozenset[str]  # sessions that it was told to take up
+    told: bool  # by its arguments: then it may be another name of the same place
+    named: frozenset[str]  # sessions that it was asked to resume
 
 
 @bounded

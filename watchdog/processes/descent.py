@@ -1,7 +1,7 @@
-"""Who stands below whom on one `ProcessTable`, counted once: each question then takes the same time however deep.
+"""Which process descends from which, counted once for a `ProcessTable`: a question costs the same at any depth.
 
 Any user can make chains of thousands of processes. A walk up from each of them took time by the square of their number,
-and by its cube where each was asked about again: 4,000 took half a minute, for which nobody's tree was known.
+and by its cube where each was asked about again: 4,000 took half a minute, in which no agent's tree was known.
 """
 
 from collections.abc import Collection, Iterator
@@ -12,7 +12,7 @@ from watchdog.processes.table import ProcessTable
 class Descent:
     """Each process has the numbers of those below it between two of its own.
 
-    In a ring of parents (numbers that passed on during the scan) nobody is above anybody.
+    In a ring of parents (pids reused during the scan) no process is above another.
     """
 
     def __init__(self, table: ProcessTable) -> None:

@@ -111,7 +111,7 @@ def pid_of(fd: int) -> int | None:
                 return number if number > 0 else None
     except OSError as error:
         raise LookFailed(error.errno, f"fdinfo of a pidfd: {error.strerror}") from error
-    raise LookFailed(errno.EBADF, f"descriptor {fd} is no pidfd")
+    raise LookFailed(errno.EBADF, f"descriptor {fd} is not a pidfd")
 
 
 def read_stat(pid: int, fd: int) -> procfs.Stat | None:
@@ -134,7 +134,7 @@ def read_stat(pid: int, fd: int) -> procfs.Stat | None:
         raise failure
     if stat is None:
         assert failure is not None
-        raise LookFailed(failure.errno, f"process {pid} is there, but not for us to see: {failure.strerror}")
+        raise LookFailed(failure.errno, f"process {pid} exists, but cannot be examined: {failure.strerror}")
     return stat
 
 
@@ -148,7 +148,9 @@ def read_identity(pid: int, host: str) -> Identity | None:
         stat = read_stat(pid, fd)
         if stat is not None and inode is None:
             if not tick_is_over(stat.start_ticks):
-                raise LookFailed(errno.ETIME, f"process {pid} started at tick {stat.start_ticks}, which is yet to come")
+                raise LookFailed(
+                    errno.ETIME, f"process {pid} started at tick {stat.start_ticks}, which is in the future"
+                )
             stat = stat if pid_of(fd) is not None else None
     finally:
         os.close(fd)
@@ -158,7 +160,7 @@ def read_identity(pid: int, host: str) -> Identity | None:
 def tick_is_over(tick: int) -> bool:
     """Wait, 10 ms at most, until that tick of the boot clock is over; False when it is yet to come.
 
-    From then on (pid, that tick) is one process of this boot: nobody starts in it any more.
+    From then on (pid, that tick) is one process of this boot: no other starts in that tick.
     """
     clock = Clock()
     for _ in range(20):
@@ -375,7 +377,7 @@ def pid_namespace(pid: int) -> int:
 
 
 def _gone_or_failed(pid: int, error: Exception) -> OSError:
-    """ENOENT from /proc is no proof (hidepid); pidfd_open is asked who is right."""
+    """ENOENT from /proc is no proof (hidepid); pidfd_open decides."""
     if isinstance(error, Unreadable):
         return error
     fd = open_pidfd(pid)
@@ -383,5 +385,5 @@ def _gone_or_failed(pid: int, error: Exception) -> OSError:
         return ProcessLookupError(errno.ESRCH, f"no process {pid}")
     os.close(fd)
     return LookFailed(
-        getattr(error, "errno", None) or errno.EIO, f"process {pid} is there, but not for us to see: {error}"
+        getattr(error, "errno", None) or errno.EIO, f"process {pid} exists, but cannot be examined: {error}"
     )

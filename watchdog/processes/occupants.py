@@ -1,18 +1,18 @@
-"""Who uses a directory, of whatever uid: for root's daemon, before anything of an owner's is moved or deleted.
+"""What uses a directory, of whatever uid: for root's daemon, before anything of an owner's is moved or deleted.
 
 The owner's helper sees its own uid's processes alone (`owner.occupancy`). Root sees every process's cwd, root, program
 and mapped files, and the open files of root's own; those of others only where nothing keeps root from listing them
 (the unit leaves out CAP_DAC_READ_SEARCH, which opens every file of the host). No path of an owner's is opened: names
 are compared, and on which mount what is called so lies: in a mount namespace of its own any user has what it likes at
-any name, and can pass it on. Of a process whose files hang nobody knows what it uses.
+any name, and can pass it on. What a process uses whose files hang is not known.
 
 A mount of the place, or one that is made of it, uses it in whatever mount namespace. Those of our own, loop devices and
 swap space are left to the owner's helper, which sees them all.
 
 A name in an environment is only words. It is use of a place where its user may make a file, or where root says so.
 
-A descriptor that nobody has received yet (SCM_RIGHTS) is not seen: the kernel tells that there are some, not of what,
-and a process that never receives its own would keep every tree of the host.
+A descriptor that no process has received yet (SCM_RIGHTS) is not seen: the kernel tells that there are some, not of
+what, and a process that never receives its own would keep every tree of the host.
 """
 
 import os
@@ -67,7 +67,7 @@ class OccupiedPlace(NamedTuple):
 
 @bounded
 def users_of(places: tuple[OccupiedPlace, ...], without: frozenset[int]) -> dict[str, str]:
-    """By path, who uses it, in words; of each its owner's processes are left out, and the pids `without`.
+    """By path, what uses it, in words; of each its owner's processes are left out, and the pids `without`.
 
     Raises LookFailed when /proc cannot be read at all.
     """

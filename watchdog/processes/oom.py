@@ -1,4 +1,4 @@
-"""Whom the kernel ended for want of memory, as memory cgroups count it. What that says of an agent: `shortage`."""
+"""Processes that the kernel's OOM killer killed, as memory cgroups count them (see `agents.oom`)."""
 
 import os
 
@@ -15,10 +15,10 @@ def counts(pids: tuple[int, ...]) -> dict[int, dict[str, int] | OSError]:
 
 
 def counts_of(pid: int, known: dict[str, int | None]) -> dict[str, int]:
-    """How many the kernel ended for want of memory, by the directory of the memory cgroup that a process is in.
+    """How many the kernel's OOM killer killed, by the directory of the memory cgroup that a process is in.
 
     v2's `memory.events` (oom_kill) counts for all below, so the cgroup above is told second, as it outlives its child;
-    where v1 has the controller, its `memory.oom_control`, which counts for itself (seen on 6.18). Empty where nobody
+    where v1 has the controller, its `memory.oom_control`, which counts for itself (seen on 6.18). Empty where nothing
     counts: the root, no controller. `known`: counts that this look has read already; many agents share a cgroup. Raises
     as `cgroups.path_of`.
     """

@@ -1,8 +1,8 @@
 """Whom a user may signal, by the kernel's own rule (kill(2), capabilities(7), user_namespaces(7)).
 
 The daemon of a host is root, which the kernel never refuses. So before each signal that it sends for a user's sake it
-works out, through the pidfd that gets the signal, what the kernel would have told that user. A helper of theirs could
-try signal 0, but its answer would be that user's word about a process of another uid, and older than the signal.
+works out, through the pidfd that gets the signal, what the kernel would have answered that user. A helper of theirs
+could try signal 0, but its answer would be that user's word about a process of another uid, and older than the signal.
 
 1. The user's uid is the target's real or saved uid.
 2. Or the target lives in a user namespace that the user made (rootless containers, sub-uids): its maker has CAP_KILL
@@ -42,7 +42,7 @@ def may_signal(uid: int, pidfd: int) -> bool:
 
 
 def _made_above(pidfd: int) -> int | None:
-    """Who made the outermost user namespace, below our own, that the process lives in; None: it lives in ours.
+    """The creator of the outermost user namespace, below our own, that the process lives in; None: it lives in ours.
 
     Raises OSError: it is reaped, or its namespaces are not below ours.
     """

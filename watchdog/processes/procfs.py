@@ -172,7 +172,7 @@ def environ(pid: int, *, dir_fd: int, limit: int) -> bytes:
             return read(f"{pid}/environ", dir_fd=dir_fd, limit=limit)
         except PermissionError:
             fields = read(f"{pid}/stat", dir_fd=dir_fd).rpartition(b")")[2].split()
-            start, end = int(fields[47]), int(fields[48])  # env_start, env_end; 0 for who may not know
+            start, end = int(fields[47]), int(fields[48])  # env_start, env_end; 0 for a reader without permission
             if not 0 < start < end:
                 raise
             return _memory(pid, start, min(end - start, limit))

@@ -1,8 +1,8 @@
 """The daemon's side of the reader, its child process that reads files of single processes (`bounded`, `reader_main`).
 
-Each question has a socket of its own, which the reader gets with it: whoever gives one up closes it, and nobody else
-waits. The reader says itself which read hangs, within `reader_main.PATIENCE` ticks. One that says nothing at all is
-killed, not waited for, and the next question starts another.
+Each question has a socket of its own, which the reader gets with it: whoever gives one up closes it, and no other
+caller waits. The reader says itself which read hangs, within `reader_main.PATIENCE` ticks. One that says nothing at
+all is killed, not waited for, and the next question starts another.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class Reader:
             self.hung = await self.call("hung", (), ANSWER)
 
     def close(self) -> None:
-        """End it; nobody asks any more. Waits `BURIED` at most: what is stuck in D state outlives us."""
+        """End it; there are no more questions. Waits `BURIED` at most: what is stuck in D state outlives us."""
         self._closed = True
         child = self._child
         if child is not None:

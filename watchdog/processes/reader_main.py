@@ -13,7 +13,8 @@ daemon. Its first thread never reads such a file: it takes requests, and every `
   each further one is not after its first.
 - A thread stuck for ever is a task that the unit's TasksMax counts. So `OF_ONE_USER` may be stuck with the processes of
   one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked. `KEPT` are
-  for root's and the daemon's own, and half of them for users of whom none hangs: they are registered and ended as ever.
+  for root's and the daemon's own, and half of them for users of whom none hangs: they are registered and killed as
+  ever.
 """
 
 import errno
@@ -51,7 +52,7 @@ OF_ALL = 512
 KEPT = 64  # beyond that
 STACK = 256 * 1024  # bytes; the deepest call here needs a few KB of it
 SPARE = 4  # threads that wait for a task
-CLOSED = -2  # the pidfd of what is stuck no more, or whose process has ended
+CLOSED = -2  # the pidfd of what is no longer stuck, or whose process has ended
 LENGTH = struct.Struct("!I")
 
 

@@ -6,7 +6,7 @@
    of its files hangs, the caller's own pidfd stands for that: it was opened when the identity was verified.
 4. Where no pidfd inode tells the process from another of the same start tick, the caller's own pidfd must.
 5. Where it is sent by a user's right, the kernel would let that user send it (`permission`).
-6. The signal goes through that pidfd, so a number that passed on in between hits nobody.
+6. The signal goes through that pidfd, so a pid that was reused in between hits no process.
 
 Never by number and never to a group: to signal group 1 is to signal every process of the machine. A cgroup is killed as
 a whole only while it is frozen, when each process in it has passed the same checks.
@@ -36,12 +36,12 @@ class SendResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Who must never be signalled.
+    """The processes that must never be signalled.
 
     `protected`: (pid, start ticks) of the other agents' trees and of whatever else the caller spares. `spare`: names of
     programs (comm, the first 15 characters count). `main`: the agent's main process, which is spared only where its
     program's file has such a name too: comm is what a process calls itself (PR_SET_NAME, prctl(2)). `sender`: the user
-    by whose right signals are sent, who reaches no process that the kernel would not let them signal; None: by our own.
+    with whose rights signals are sent: no process that the kernel would not let that user signal; None: by our own.
     `last_look`: asked when all else is verified, right before each signal; what it raises stops it, and leaves `send`.
     """
 
@@ -66,7 +66,7 @@ def pid_max() -> int:
 
 
 def ancestors() -> frozenset[int]:
-    """The pids above our own process, read anew. The walk ends at one that we may not see (another user's)."""
+    """The pids above our own process, read again. The walk ends at one that we may not see (another user's)."""
     return _above()[0]
 
 
@@ -128,7 +128,7 @@ NO_LOOK = SignalTarget()
 def send(
     identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None = None, look: SignalTarget = NO_LOOK
 ) -> SendResult:
-    """Send `sig` to exactly that process, or to nobody. `pidfd`: from `identity.pin`, while the caller holds one.
+    """Send `sig` to exactly that process, or to none. `pidfd`: from `identity.pin`, while the caller holds one.
 
     Raises SignalRefused; its reasons: bad_signal bad_pid other_host other_boot self ancestor other_agent kernel_thread
     spared unpinned unreadable look_failed.
@@ -155,16 +155,16 @@ def kill_cgroup(
 
     `ours`: the processes that may be in it, each with the caller's pidfd. Raises SignalRefused as `send` does, for any
     process in it; and not_frozen, foreign when another process is in it, or not_permitted when one may not be
-    signalled. Then nobody was signalled.
+    signalled. Then no process was signalled.
     """
     try:
-        if not cgroups.events(path).frozen:  # while it is, nobody in it can fork
+        if not cgroups.events(path).frozen:  # while it is, no process in it can fork
             raise SignalRefused("not_frozen", f"cgroup {path} is not frozen")
         inside = cgroups.members(path)
         known = {identity.pid: (identity, pidfd) for identity, pidfd in ours.items()}
         for pid in inside:
             if pid not in known:
-                raise SignalRefused("foreign", f"pid {pid} in cgroup {path} is none of the agent's")
+                raise SignalRefused("foreign", f"pid {pid} in cgroup {path} does not belong to the agent")
             identity, pidfd = known[pid]
             with _verified(identity, guard, pidfd, (looks or {}).get(identity, NO_LOOK)) as verified:
                 if verified is not None and not guard.permits(verified):
@@ -215,7 +215,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalT
     """A pidfd of exactly that process, which the guard lets through; None when it is gone. Raises SignalRefused."""
     pid = identity.pid
     if type(pid) is not int or not 1 < pid <= pid_max():
-        raise SignalRefused("bad_pid", f"{pid!r} is no pid that may be signalled (2 to pid_max)")
+        raise SignalRefused("bad_pid", f"{pid!r} is not a pid that may be signalled (2 to pid_max)")
     if type(identity.start_ticks) is not int:
         raise SignalRefused("bad_pid", f"start ticks {identity.start_ticks!r} of pid {pid} are no number")
     if identity.host != guard.host:
@@ -246,7 +246,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalT
                 # Number and tick fit, and that is all there is: another process may have started in that tick.
                 held = 0 if pidfd is None else identities.pid_of(pidfd)
                 if held not in (pid, None):
-                    raise SignalRefused("unpinned", f"pid {pid} may have passed on in the tick in which it started")
+                    raise SignalRefused("unpinned", f"pid {pid} may have been reused in the tick in which it started")
                 found = held == pid
         except identities.LookFailed as error:
             raise SignalRefused("look_failed", f"pid {pid} could not be verified: {error.strerror}") from error
@@ -254,7 +254,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalT
             yield None
             return
         if stat.kernel_thread:
-            raise SignalRefused("kernel_thread", f"pid {pid} is the kernel's thread {stat.name!r}")
+            raise SignalRefused("kernel_thread", f"pid {pid} is the kernel thread {stat.name!r}")
         if identity != guard.main or not _renamed(stat):
             _refuse_spared(pid, stat.name, guard)
         yield None if stat.dead else fd

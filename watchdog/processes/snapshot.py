@@ -1,8 +1,8 @@
 """A bounded picture of a tree for the history: what each process was doing when a verdict fell.
 
 Holds no environment, no command line beyond the program's base name, and no secret that `core.redaction` knows. A read
-that fails is told in the picture, never raised. Bounds: 64 processes, 16 KiB of JSON, 256 descriptors per process and
-2,048 in all.
+that fails is recorded in the picture, never raised. Bounds: 64 processes, 16 KiB of JSON, 256 descriptors per process
+and 2,048 in all.
 """
 
 import json
@@ -121,7 +121,8 @@ def _program(pid: int) -> str:
 def _ports(pid: int, listening: dict[int, dict[int, int]], budget: list[int]) -> list[int]:
     """TCP ports that the process listens on, as far as the budget of descriptors reaches.
 
-    The kernel walks all of its hash to show a table (2 ms each on an idle host): it is asked only for who has a socket.
+    The kernel walks all of its hash to show a table (2 ms each on an idle host): it is asked only for a process that
+    has a socket.
     """
     held: set[int] = set()
     with bounds.Reading(pid, "fd"):

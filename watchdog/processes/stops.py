@@ -10,14 +10,14 @@ from watchdog.processes.procfs import read_of
 
 @bounded
 def stops(pids: tuple[int, ...]) -> dict[int, StopState]:
-    """Of each that is stopped now. Who is gone, or cannot be read, is left out."""
+    """Of each that is stopped now. One that is gone, or cannot be read, is left out."""
     found = bounds.each(pids, _stop)
     return {pid: stop for pid, stop in found.items() if isinstance(stop, StopState) and stop.state in "tT"}
 
 
 @bounded
 def tracers_of(pids: tuple[int, ...]) -> dict[int, int]:
-    """Of each in a tracing stop, the process that holds it. Who is gone, or cannot be read, is left out."""
+    """Of each in a tracing stop, the process that holds it. One that is gone, or cannot be read, is left out."""
     found = {pid: _traced(status) for pid, status in bounds.each(pids, _status).items() if isinstance(status, dict)}
     return {pid: tracer for pid, (state, tracer) in found.items() if state == b"t" and tracer > 0}
 

@@ -28,7 +28,7 @@ class Trees(dict[str, tuple[TreeMember, ...]]):
 
 
 _previous: table.ProcessTable | None = None
-_served: frozenset[vendor_markers.Served] = frozenset()  # below shared services, as far as anybody carries it still
+_served: frozenset[vendor_markers.Served] = frozenset()  # below shared services, as far as a process still carries it
 
 
 class Service(NamedTuple):
@@ -42,7 +42,7 @@ class Service(NamedTuple):
 @bounded
 def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tree.Root], Trees, tuple[Service, ...]]:
     """Scan, see whose the marks are, sort, and pin down what is new; the roots with what is to be remembered of them,
-    and the services that nobody owns.
+    and the services that no agent owns.
 
     Raises LookFailed when /proc cannot be read at all.
     """

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from watchdog.clock import Clock
 from watchdog.core.process import Identity, Presence
 from watchdog.core.services import service_of
+from watchdog.core.vendors import KNOWN
 from watchdog.processes import bounded as bounds
 from watchdog.processes import cgroups, pidfd_info, procfs
 from watchdog.processes import identity as identities
@@ -27,17 +28,14 @@ MARKER = "AGENT_WATCHDOG_ID"
 # What agent programs and launchers put into the environment of what they start, with a value of its own for each run.
 # Flags (CLAUDECODE=1, GEMINI_CLI=1, OPENCODE=1) tell no run from another. `vendors` says whose a value is.
 VENDOR_MARKERS = (
-    "CLAUDE_CODE_SESSION_ID",  # Claude Code: shell commands, hooks, MCP servers
-    "CODEX_THREAD_ID",  # Codex: shell commands; of a subagent its own,
-    "CODEX_SESSION_ID",  # and the session that it belongs to
-    "GEMINI_SESSION_ID",  # Gemini CLI: hooks
+    *(name for vendor in KNOWN.values() for name in vendor.markers),
     "HCOM_PROCESS_ID",  # hcom: the agent and all below it
     "MNGR_AGENT_ID",  # mngr: the agent and all below it
 )
 SERVICE_MANAGERS = frozenset({"systemd"})
 _ENVIRON_LIMIT = 4 << 20  # bytes; a longer environment is read so far and no farther
-FRESH = 5 * procfs.TICKS_PER_SECOND  # before a scan; who is older was there for another scan to read
-LISTS = 5  # of /proc in one scan, at most: where so many come and go nobody's list is whole
+FRESH = 5 * procfs.TICKS_PER_SECOND  # before a scan; an older process was there for another scan to read
+LISTS = 5  # of /proc in one scan, at most: where so many come and go no list is complete
 _VALUE_LIMIT = 128  # bytes; a longer one is no id of a run
 _WORDS_LIMIT = 4096  # bytes of a command line, the first of it
 # Where a terminal multiplexer says in which server's pane a process was started (tmux(1), screen(1)).
@@ -57,7 +55,7 @@ class Row(NamedTuple):
     marker: str | None = None
     cgroup: str | None = None  # read only where it can matter; None: not read, or not readable
     vendors: frozenset[str] | None = None  # "NAME=value" of VENDOR_MARKERS; None: its environment was not read
-    terminal: int | None = None  # pid of the multiplexer's server in whose pane it, or who started it, was started
+    terminal: int | None = None  # pid of the multiplexer's server in whose pane it, or its starter, was started
     service: str | None = None  # what it is a part of, if many sessions share it (`core.services`)
 
     @property
@@ -74,7 +72,7 @@ class ProcessTable:
     boot_id: str
     scanner_pid: int
     rows: Mapping[int, Row] = field(default_factory=dict)
-    whole: bool = True  # everybody who lived when its lines were read is in it, or in `unreadable`
+    whole: bool = True  # every process that lived when its lines were read is in it, or in `unreadable`
     lost: bool = False  # one ended before its marks were read that may have left a successor, as in `_lost`
     unreadable: frozenset[int] = frozenset()  # there, but stat, owner or marks could not be read, or hang
 
@@ -90,9 +88,9 @@ class ProcessTable:
         return Identity(self.host, self.boot_id, pid, self.rows[pid].stat.start_ticks)
 
     def parent(self, pid: int) -> int | None:
-        """The parent, unless it is younger than its child: then the number has passed on during the scan.
+        """The parent, unless it is younger than its child: then the pid was reused during the scan.
 
-        A shared service has none: whoever happened to start it has no more to do with it than the others.
+        A shared service has none: the one that happened to start it has nothing more to do with it than the others.
         """
         row = self.rows[pid]
         if row.service is not None:
@@ -124,7 +122,7 @@ def scan(
     """Read /proc once. Raises LookFailed when /proc itself cannot be listed.
 
     `uids`: owners of agents; marks are read of their processes alone. `cgroups_of`: pids (main processes) whose
-    cgroup is wanted in any case; `own_cgroups`: the agents' own; all in them are told, whoever's they are.
+    cgroup is wanted in any case; `own_cgroups`: the agents' own; all in them are returned, whoever's they are.
     `previous`: the last scan. Marks are taken from there of a process that has had no page fault since: it has begun
     no other program, as none begins without one, and reading them is half of a scan's time. So they are of a process in
     uninterruptible sleep, because reading its memory can block as long as it sleeps. `scanner_pid`: the daemon's, where
@@ -141,7 +139,9 @@ def scan(
     try:
         first = _last_number(proc_fd)
         whole = _read_all(proc_fd, rows, unreadable, before, _Fresh(uids, began - FRESH))
-        whole = whole and _last_number(proc_fd) >= first  # else who began anew below is in no list of /proc
+        whole = (
+            whole and _last_number(proc_fd) >= first
+        )  # else a process with a low pid after the wrap is in no list of /proc
         # A line that was read in the tick in which its process started may by now be true of another one of that number
         # and tick, and nothing would tell the two apart. Read when that tick is over, it names one process.
         young = {pid: row.stat.start_ticks for pid, row in rows.items() if row.stat.start_ticks >= began}
@@ -151,26 +151,12 @@ def scan(
             _read_rows(young, proc_fd, rows, unreadable, before)
         over = [row for row in again if row.uid in uids and _has_ended(rows.get(row.stat.pid))]
         _keep_marks(again, rows, unreadable)
-        wanted: dict[int, tuple[bool, bool]] = {}  # whether its marks, whether its cgroup in any case
-        for pid, row in rows.items():
-            marks = row.uid in uids and not row.stat.kernel_thread
-            parent = rows.get(row.stat.parent_pid)
-            cgroup = pid in cgroups_of or (parent is not None and parent.stat.name in SERVICE_MANAGERS)
-            if marks or cgroup:
-                wanted[pid] = marks, cgroup
-        detailed = bounds.each(wanted, lambda pid: _with_details(rows[pid], proc_fd, *wanted[pid], before.get(pid)))
-        for pid, found in detailed.items():
-            if isinstance(found, OSError):
-                unreadable.add(pid)
-            else:
-                rows[pid], complete = found
-                if not complete:
-                    unreadable.add(pid)
-        doubtful = [*over, *(rows[pid] for pid, (marks, _) in wanted.items() if marks)]
+        marked = _read_details(proc_fd, rows, unreadable, before, uids, cgroups_of)
+        doubtful = [*over, *(rows[pid] for pid in marked)]
         lost = any(_lost(row, rows, unreadable, began - FRESH) for row in doubtful)
-        # Asked last: a number that passed on since its line was read then stands for the one that is gone.
+        # Asked last: a pid that was reused since its line was read then stands for the process that is gone.
         for path in sorted(own_cgroups):
-            with suppress(OSError):  # one that cannot be read (ENAMETOOLONG) hides its own processes, nobody else's
+            with suppress(OSError):  # one that cannot be read (ENAMETOOLONG) hides its own processes, no others
                 for pid in cgroups.members(path) & rows.keys():
                     rows[pid] = rows[pid]._replace(cgroup=path)
     except OSError as error:
@@ -182,6 +168,33 @@ def scan(
     return ProcessTable(host, identities.boot_id(), scanner, rows, whole, lost, frozenset(unreadable))
 
 
+def _read_details(
+    proc_fd: int,
+    rows: dict[int, Row],
+    unreadable: set[int],
+    before: Mapping[int, Row],
+    uids: frozenset[int],
+    cgroups_of: frozenset[int],
+) -> list[int]:
+    """Add marks and cgroups to the rows that need them; the pids of those whose marks were wanted."""
+    wanted: dict[int, tuple[bool, bool]] = {}  # whether its marks, whether its cgroup in any case
+    for pid, row in rows.items():
+        marks = row.uid in uids and not row.stat.kernel_thread
+        parent = rows.get(row.stat.parent_pid)
+        cgroup = pid in cgroups_of or (parent is not None and parent.stat.name in SERVICE_MANAGERS)
+        if marks or cgroup:
+            wanted[pid] = marks, cgroup
+    detailed = bounds.each(wanted, lambda pid: _with_details(rows[pid], proc_fd, *wanted[pid], before.get(pid)))
+    for pid, found in detailed.items():
+        if isinstance(found, OSError):
+            unreadable.add(pid)
+        else:
+            rows[pid], complete = found
+            if not complete:
+                unreadable.add(pid)
+    return [pid for pid, (marks, _) in wanted.items() if marks]
+
+
 @bounded
 def table(host: str, uids: frozenset[int], scanner_pid: int) -> ProcessTable:
     """`scan` by itself, for a caller that keeps nothing of it."""
@@ -189,7 +202,7 @@ def table(host: str, uids: frozenset[int], scanner_pid: int) -> ProcessTable:
 
 
 class _Fresh(NamedTuple):
-    """Whose marks are read at once: of these uids, who began since that tick."""
+    """Whose marks are read at once: of these uids, processes that began since that tick."""
 
     uids: frozenset[int]
     since: int
@@ -204,7 +217,7 @@ class _Fresh(NamedTuple):
 def _read_all(
     proc_fd: int, rows: dict[int, Row], unreadable: set[int], before: Mapping[int, Row], fresh: _Fresh
 ) -> bool:
-    """Line and owner of everybody, until a list of /proc shows nobody who was not read; False where none did.
+    """Line and owner of every process, until a list of /proc shows none that was not read; False where none did.
 
     Whoever was born while the first list was read is in no list before the next: a process that starts a successor and
     ends at once is missed by one list as often as not. It may have ended when all lines are read, so its marks are read
@@ -237,7 +250,7 @@ def _keep_marks(former: Iterable[Row], rows: dict[int, Row], unreadable: set[int
 
 
 def _last_number(proc_fd: int) -> int:
-    """The pid that was given out last (loadavg, proc(5)): numbers go up, and from the last one begin anew below."""
+    """The pid that was given out last (loadavg, proc(5)): numbers go up, and start again from below at the end."""
     try:
         return int(_read("loadavg", proc_fd).split()[-1])
     except (OSError, ValueError, IndexError):
@@ -253,7 +266,7 @@ def _lost(row: Row, rows: Mapping[int, Row], unreadable: set[int], since: int) -
     else to tell whose it was.
 
     A process that starts a successor and ends is some ms old, and so is whoever started it, or it is an orphan; a child
-    of an older parent, in that one's session, is told by it. Zombies have no environment.
+    of an older parent, in that one's session, is known by it. Zombies have no environment.
     """
     if row.marker is not None or row.vendors or row.stat.dead or row.stat.start_ticks < since:
         return False
@@ -261,12 +274,12 @@ def _lost(row: Row, rows: Mapping[int, Row], unreadable: set[int], since: int) -
     if parent is not None and parent.stat.start_ticks < since and parent.stat.session == row.stat.session:
         return False
     if row.stat.pid in unreadable:
-        return True  # in uninterruptible sleep, as everybody is for moments of a fork
+        return True  # in uninterruptible sleep, as every process is for moments of a fork
     try:
         now = procfs.stat(row.stat.pid)
         return now.dead or now.exiting or now.start_ticks != row.stat.start_ticks
     except (OSError, ValueError) as error:
-        return not isinstance(error, Unreadable)  # who hangs is in `unreadable`
+        return not isinstance(error, Unreadable)  # a process that hangs is in `unreadable`
 
 
 def _read_rows(
@@ -343,7 +356,7 @@ def cgroup_of(main: Identity) -> str | None:
 
 
 def has_terminal(main: Identity) -> bool:
-    """Whether a main process has a controlling terminal (tty_nr, field 7 of its stat): who has none sits in no pane."""
+    """Whether a main process has a controlling terminal (tty_nr, field 7 of its stat): without one it is in no pane."""
     try:
         device, start_ticks = procfs.terminal(main.pid)
         return device != 0 and start_ticks == main.start_ticks

@@ -13,8 +13,9 @@ next agent's main process: an agent in a pane of a spared tmux server is an agen
 
 Below a shared service only the id of a session tells whose a process is: it carries the marker of whoever started the
 service first, and may sit in that agent's cgroup. The agent in whose session it was started has it, and what descends
-from it; of a session that is nobody's it is nobody's. The id counts below the very service that works for that session:
-below another one (of a copied home directory, in a container, of another daemon's agents) it is another session.
+from it; of a session that belongs to no agent it belongs to none. The id counts below the very service that works for
+that session: below another one (of a copied home directory, in a container, of another daemon's agents) it is another
+session.
 """
 
 import os
@@ -40,7 +41,7 @@ class Root:
     parent_id: str | None = None
     wrapped: bool = False  # started by `run`: the main process's parent is our wrapper, not a member
     wrapper: Identity | None = None  # known wrapper: what is re-parented to it is the agent's
-    cgroup: str | None = None  # the cgroup that `run` made for it, and nobody else's
+    cgroup: str | None = None  # the cgroup that `run` made for it, and no other agent's
     home_cgroup: str | None = None  # where its main process was last seen; tells a stray from a unit of its own
     remembered: tuple[Identity, ...] = ()  # members of the last look
     marks: frozenset[str] = frozenset()  # values of vendors' markers that were made in its tree
@@ -84,7 +85,7 @@ def trees(
 
 
 def _known(root: Root) -> dict[int, list[Identity]]:
-    """By pid: one user's tree of 3,000 processes is looked at in the time of everybody's kills."""
+    """By pid: one user's tree of 3,000 processes is looked at in the time of all users' kills."""
     found: dict[int, list[Identity]] = {}
     for known in (root.main, *root.remembered):
         if known is not None:
@@ -109,7 +110,7 @@ def _member(table: ProcessTable, known: Iterable[Identity], row: Row, via: str) 
 
 
 def _forked_from(stat: procfs.Stat, parent: procfs.Stat) -> bool:
-    """Whether it looks like a copy of its parent. The name alone anybody may give himself."""
+    """Whether it looks like a copy of its parent. The name alone any process may give itself."""
     return (stat.name, stat.session, stat.group) == (parent.name, parent.session, parent.group)
 
 
@@ -331,7 +332,7 @@ class _Sorting:
         return found
 
     def _talks(self, row: Row, services: frozenset[Process]) -> list[str]:
-        """In whose sessions a process below a service was started; of an orphan nobody's, if not all lead to one."""
+        """In whose sessions a process below a service was started; of an orphan none, if not all lead to one."""
         found = set().union(*(self._conversing(row, mark, services) for mark in row.vendors or ()))
         return sorted(found) if len(services) == 1 or len(found) == 1 else []
 
@@ -364,7 +365,7 @@ class _Sorting:
         return frozenset(one for service in named for one in service if self._marks(one, row.marker))
 
     def _marks(self, service: Process, marker: str | None) -> bool:
-        """Whether what it starts has that marker, as far as that can be told."""
+        """Whether what it starts has that marker, as far as that is known."""
         return marker not in self.roots or (not self._is_gone(service) and self.rows[service[0]].marker == marker)
 
     def _adopts(self, pid: int) -> bool:
@@ -376,7 +377,7 @@ class _Sorting:
         return row is None or row.stat.start_ticks != service[1]
 
     def _above(self, services: Iterable[int]) -> set[int]:
-        """Who stands above services, though none belongs to them: subreapers are among them (prctl(2))."""
+        """Processes above services, though no service belongs to them: subreapers are among them (prctl(2))."""
         found: set[int] = set()
         for service in services:
             pid = self.rows[service].stat.parent_pid
@@ -412,7 +413,7 @@ class _Sorting:
         """Whether a process can have a vendor's mark from that agent.
 
         It is younger, and was orphaned: the first above it without the mark adopted it. That is init, a service
-        manager, or another subreaper above the agent (prctl(2)); anybody else gave it the same value himself, as
+        manager, or another subreaper above the agent (prctl(2)); any other process gave it the same value itself, as
         the same session does when it is resumed in another terminal.
         """
         main = self.roots[agent_id].main

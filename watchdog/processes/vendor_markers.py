@@ -1,10 +1,10 @@
 """Whose a value of a vendor's marker is: pure, on one `ProcessTable`.
 
-`CLAUDE_CODE_SESSION_ID=…` is inherited like our own marker, but nobody made it for us: an agent may have it from an
+`CLAUDE_CODE_SESSION_ID=…` is inherited like our own marker, but it was not made for us: an agent may have it from an
 outer agent or a shell. A value is an agent's only where it was made inside its tree:
 
 - it is carried below the main process, which does not carry it itself, or by the main process, whose parent does not;
-- nobody carried it before the main process started, and nobody above it does;
+- no process carried it before the main process started, and none above it does;
 - no other agent of the owner has the same claim, unless one runs inside the other: then it is the inner one's.
 """
 
@@ -86,7 +86,7 @@ class _Seen:
         self._descent = Descent(table)
         self._mains = {agent.main.pid: agent for agent in agents}
         self.oldest: dict[str, int] = {}  # start ticks
-        self._jobs: Counter[tuple[str, int]] = Counter()  # who carries it, by mark and parent
+        self._jobs: Counter[tuple[str, int]] = Counter()  # processes that carry it, by mark and parent
         self._below: dict[str, set[str]] = {}  # by agent: marks below it, and below no other agent of its owner's there
         nearest = self._descent.nearest(self._mains)
         around = self._around(nearest)

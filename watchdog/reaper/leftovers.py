@@ -72,7 +72,7 @@ class OwnerLeftovers:
         self,
         fleet: Fleet,
         store: AsyncStore,
-        owners: HelperPool,
+        helpers: HelperPool,
         clock: Clock,
         host: str,
         credit: Callable[[timedelta], timedelta] = lambda _: timedelta(),
@@ -80,17 +80,21 @@ class OwnerLeftovers:
         """`credit`: how much longer than so long things are to lie by the wall clock, which somebody has set."""
         self._fleet = fleet
         self._store = store
-        self._owners = owners
-        self._occupancy = Occupancy(owners)
+        self._helpers = helpers
+        self._occupancy = Occupancy(helpers)
         self._clock = clock
         self._host = host
         self._credit = credit
+
+    async def owners(self) -> set[int]:
+        """Whose agents are or were here. Raises RegistryUnavailable."""
+        return await self._store.read(self._store.store.owners, self._host)
 
     async def look(self, uid: int) -> tuple[list[Leftover], list[str]]:
         """What was found, and what went wrong. Raises OwnerCallFailed, RegistryUnavailable."""
         known, names = await self._known(uid)
         args = {**self._asked(known), "timeout_seconds": LOOK}
-        answer = await self._owners.call_alone(uid, "reap_look", args, LOOK + 3 * BACKSTOP)
+        answer = await self._helpers.call_alone(uid, "reap_look", args, LOOK + 3 * BACKSTOP)
         try:
             found = [finding_of(one) for one in answer["findings"]]
             problems = [hooks.printable(str(one))[:500] for one in answer["problems"]][:20]
@@ -112,12 +116,12 @@ class OwnerLeftovers:
                 return hooks.kept(f"kept {finding.path}: in use: {user}")
             args = {**self._asked(fresh), "finding": finding_json(finding), "timeout_seconds": ACT}
             try:
-                return hooks.result_of(await self._owners.call_alone(uid, "reap_act", args, ACT + BACKSTOP))
+                return hooks.result_of(await self._helpers.call_alone(uid, "reap_act", args, ACT + BACKSTOP))
             except OwnerCallFailed as error:
                 outcome = HookOutcome.TIMEOUT if error.reason == "late" else HookOutcome.FAILED
                 return HookResult(outcome, str(error), {"reason": error.reason})
             except ValueError as error:
-                return hooks.failed(f"the helper's answer is no result: {error}", reason="garbled")
+                return hooks.failed(f"the helper's answer is not a result: {error}", reason="garbled")
 
         act_on = act if finding.action == "remove" else None
         return Leftover(
@@ -133,7 +137,7 @@ class OwnerLeftovers:
         )
 
     def _asked(self, known: KnownAgents) -> dict[str, object]:
-        settings = self._owners.settings
+        settings = self._helpers.settings
         keep = timedelta(hours=max(settings.trash_retention_hours, TASK_HOURS))
         stepped = self._credit(keep).total_seconds()
         settings = replace(settings, stepped_seconds=stepped)

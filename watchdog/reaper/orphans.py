@@ -9,11 +9,13 @@ living agent's tree and what a service manager runs in a unit of its own is no o
 Only looked for here; the kill worker ends them, by an order like any other.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from watchdog.agents.fleet import Agent, Fleet
-from watchdog.core.agent import ENDED, Policy, Registration
+from watchdog.agents.agent import Agent
+from watchdog.agents.fleet import Fleet
+from watchdog.config.settings import Settings
+from watchdog.core.agent import ENDED
 from watchdog.core.kill import Step
 from watchdog.core.process import Identity, Presence, TreeMember
 from watchdog.kill.order import member_of
@@ -59,10 +61,10 @@ class Orphans:
 
     def __init__(
         self,
+        settings: Settings,
         fleet: Fleet,
         store: AsyncStore,
         scanner: ProcessScanner,
-        policy_for: Callable[[Registration], Policy],
         *,
         host: str,
         boot_id: str,
@@ -70,9 +72,13 @@ class Orphans:
         self._fleet = fleet
         self._store = store
         self._scanner = scanner
-        self._policy_for = policy_for
+        self._settings = settings
         self._host = host
         self._boot_id = boot_id
+
+    def apply(self, settings: Settings) -> None:
+        """Go by these from now on."""
+        self._settings = settings
 
     async def find(self) -> OrphanScan:
         """Who lives now. Raises OSError when /proc cannot be read, RegistryUnavailable."""
@@ -97,12 +103,11 @@ class Orphans:
                     reasons[agent_id] = ended_agent
                 elif agent_id not in self._scanner.ghosts:  # whose orphans are being ended is there
                     ghosts[agent_id] = ended_agent
-        self._scanner.ghosts |= ghosts
+        self._scanner.look_also_for(ghosts)
         try:
             trees = await self._scanner.trees()
         finally:
-            for agent_id in ghosts:
-                self._scanner.ghosts.pop(agent_id, None)
+            self._scanner.look_no_more_for(ghosts)
         found = OrphanScan([ended_agent for agent_id, ended_agent in ghosts.items() if trees.get(agent_id)])
         inside = {member.identity.pid for members in trees.values() for member in members}
         for pid, seen in sorted(table.rows.items()):
@@ -123,7 +128,7 @@ class Orphans:
     def _ghost(self, row: AgentRow, members: tuple[TreeMember, ...]) -> Agent | str:
         """The ended agent, fit to look for its orphans; or why they are left alone."""
         reg = row.registration
-        policy = self._policy_for(reg)
+        policy = self._settings.policy_for(reg)
         if row.status not in ENDED:
             return "its agent's row is not closed"  # one that cannot be judged, or another daemon's
         if (reg.host, reg.boot_id) != (self._host, self._boot_id):
@@ -131,9 +136,10 @@ class Orphans:
         if reg.identity is not None and presence(reg.identity, None) is not Presence.ABSENT:
             return "its agent's row is closed, but its main process is not proved dead"
         if reg.told_of and Step.KILL not in policy.ladder:
-            return "its agent was only told of: what it left was never ours to end"
+            return "its agent was only listed by another program: what it left is not the daemon's to kill"
         ended_agent = Agent(reg, policy, row.status)
-        ended_agent.members, ended_agent.line = members, "outlived its agent"
+        ended_agent.tree.remember(members)
+        ended_agent.judged.written(None, "outlived its agent")
         return ended_agent
 
 
@@ -156,7 +162,7 @@ def _lives(table: ProcessTable, members: Iterable[TreeMember]) -> bool:
 
 def _populated(row: AgentRow) -> bool:
     """Whether somebody is in the cgroup that was made for it."""
-    path = Agent(row.registration, Policy(), row.status).cgroup
+    path = row.registration.own_cgroup
     try:
         return path is not None and cgroups.events(path).populated
     except OSError:

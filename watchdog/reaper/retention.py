@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from watchdog.clock import Clock
+from watchdog.config.settings import Settings
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.retention_queries import RetentionKind
 from watchdog.registry.store import AsyncStore
@@ -48,6 +49,10 @@ class Retention:
         self.keep = keep
         self._host = host
         self._credit = credit
+
+    def apply(self, settings: Settings) -> None:
+        """Keep for so long from now on."""
+        self.keep = settings.retention
 
     async def round(self) -> None:
         """Forget all that is due; one line when it was anything."""

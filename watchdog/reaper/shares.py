@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from watchdog.clock import Clock
+from watchdog.config.settings import Settings
 from watchdog.errors import RegistryUnavailable
 from watchdog.reaper.retention import BATCH, PAUSE
 from watchdog.registry.retention_queries import RetentionKind
@@ -45,6 +46,10 @@ class Shares:
         self.user_of = user_of
         self._counted, self._size = float("-inf"), 0
         self._users: dict[int, int] = {}  # who has more than its share, and how much
+
+    def apply(self, settings: Settings) -> None:
+        """Each user has so much from now on."""
+        self.most = settings.bytes_per_user
 
     def over(self, uid: int) -> bool:
         """Whether the user has used up its share."""

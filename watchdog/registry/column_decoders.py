@@ -77,7 +77,7 @@ def word(raw: Raw, key: str, kind: type[E]) -> E:
     try:
         return kind(text(raw, key))
     except ValueError:
-        raise BadRow(f"{key}: {raw[key]!r} is none of {', '.join(kind)}") from None
+        raise BadRow(f"{key}: {raw[key]!r} must be one of {', '.join(kind)}") from None
 
 
 def mapping(raw: Raw, key: str) -> Json:
@@ -92,7 +92,7 @@ def inner(stored: Json, key: str) -> Json:
     """An object within a JSON object."""
     value = stored[key]
     if not isinstance(value, dict):
-        raise BadRow(f"{key}: {value!r} is no JSON object")
+        raise BadRow(f"{key}: {value!r} is not a JSON object")
     return value
 
 

@@ -218,19 +218,22 @@ def parse_url(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise ConfigError(
-            [f"registry.url: {hide_password(url)!r} is no database URL; right: sqlite:////var/lib/x.db"]
+            [f"registry.url: {hide_password(url)!r} is not a database URL; use sqlite:////var/lib/x.db"]
         ) from None
     match parsed.drivername:
         case "sqlite" | "sqlite+pysqlite":
             if not parsed.database or not parsed.database.startswith("/"):
                 raise ConfigError(
-                    [f"registry.url: {hide_password(url)!r} names no absolute file; right: sqlite:////var/lib/x.db"]
+                    [
+                        f"registry.url: {hide_password(url)!r} does not name an absolute file; use"
+                        " sqlite:////var/lib/x.db"
+                    ]
                 )
             return parsed.set(drivername="sqlite")
         case "postgresql" | "postgres" | "postgresql+psycopg":
             return parsed.set(drivername="postgresql+psycopg")
         case other:
-            raise ConfigError([f"registry.url: {other!r} is not supported; right: sqlite or postgresql"])
+            raise ConfigError([f"registry.url: {other!r} is not supported; use sqlite or postgresql"])
 
 
 def in_order(connection: Connection) -> None:

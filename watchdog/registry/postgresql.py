@@ -39,13 +39,13 @@ def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
     except ImportError:
         raise ConfigError(
             [
-                "registry.url: PostgreSQL needs psycopg 3; right: make install EXTRAS=postgres"
+                "registry.url: PostgreSQL needs psycopg 3; run make install EXTRAS=postgres"
                 " (an environment of your own: pip install 'agent-watchdogd[postgres]')"
             ]
         ) from None
     for key, value in url.query.items():
         if key not in _keywords() or (not isinstance(value, str) and key != "host"):  # SQLAlchemy takes several hosts
-            raise ConfigError([f"registry.url: {key!r} in it is unknown to libpq, or stands there twice"])
+            raise ConfigError([f"registry.url: {key!r} in it is unknown to libpq, or is given twice"])
     milliseconds = int(limit.total_seconds() * 1000)
     own = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC {options}".strip()
     own += f" -c idle_in_transaction_session_timeout={milliseconds // 2}"  # half: nobody's wait for its locks fails
@@ -122,7 +122,7 @@ def require_utf8(connection: Connection) -> None:
         raise ConfigError(
             [
                 f"registry.url: {address(connection.engine.url)} has encoding {encoding},"
-                " which cannot hold every name and path; right: a database with ENCODING 'UTF8'"
+                " which cannot hold every name and path; use a database with ENCODING 'UTF8'"
                 " (createdb -T template0 -E UTF8 NAME)"
             ]
         )
@@ -136,8 +136,8 @@ def require_tables(connection: Connection) -> None:
         schema = schema or "public"
         raise ConfigError(
             [
-                f"registry.url: {address(connection.engine.url)}: user {user} may not make tables in schema {schema};"
-                f" right: as owner of the database, GRANT ALL ON SCHEMA {schema} TO {user}"
+                f"registry.url: {address(connection.engine.url)}: user {user} may not create tables in schema {schema};"
+                f" as owner of the database, run GRANT ALL ON SCHEMA {schema} TO {user}"
             ]
         )
 
@@ -213,7 +213,7 @@ class Heard:
                 if time.monotonic() > deadline:
                     raise AlreadyRunning(
                         f"another agent-watchdogd of host {self._host!r} is connected to this registry"
-                        f" ({self._who()}); right: end it, or give each its own daemon.host"
+                        f" ({self._who()}); stop one of them, or give each its own daemon.host"
                     )
                 time.sleep(0.25)
         except DBAPIError as error:

@@ -48,35 +48,7 @@ def to_agent(raw: Raw) -> AgentRow:
     agent_id, host, boot_id = text(raw, "agent_id"), text(raw, "host"), text(raw, "boot_id")
     created_at = moment(raw, "created_at")
     return AgentRow(
-        registration=Registration(
-            agent_id=agent_id,
-            name=text(raw, "name"),
-            owner_uid=whole(raw, "owner_uid", 0, 2**32 - 1),
-            dropped=bool(raw["dropped"]),
-            host=host,
-            boot_id=boot_id,
-            agent_type=text(raw, "agent_type"),
-            tags=listing(raw, "tags", str),
-            task_id=optional(raw, "task_id", text),
-            parent_id=optional(raw, "parent_id", text),
-            identity=_identity(raw, host, boot_id),
-            stall_after=optional(raw, "stall_after_seconds", duration),
-            interval=optional(raw, "interval_seconds", duration),
-            ttl=optional(raw, "ttl_seconds", duration),
-            worktree=optional(raw, "worktree_path", text),
-            temp_dir=optional(raw, "temp_dir", text),
-            worktree_site=_site(raw, "worktree"),
-            temp_site=_site(raw, "temp_dir"),
-            beat_file=optional(raw, "beat_file", text),
-            log=optional(raw, "log_path", text),
-            transcript=optional(raw, "transcript_path", text),
-            cgroup=optional(raw, "cgroup_path", text),
-            pane=optional(raw, "pane", mapping),
-            source=text(raw, "source"),
-            command=optional(raw, "command", text),
-            created_at=created_at,
-            entries=tuple(_entry(one) for one in listing(raw, "entries", dict)),
-        ),
+        registration=_registration(raw, agent_id, host, boot_id, created_at),
         status=word(raw, "status", Status),
         version=whole(raw, "version", 0),
         created_at=created_at,
@@ -111,6 +83,38 @@ def to_agent(raw: Raw) -> AgentRow:
     )
 
 
+def _registration(raw: Raw, agent_id: str, host: str, boot_id: str, created_at: datetime) -> Registration:
+    return Registration(
+        agent_id=agent_id,
+        name=text(raw, "name"),
+        owner_uid=whole(raw, "owner_uid", 0, 2**32 - 1),
+        dropped=bool(raw["dropped"]),
+        host=host,
+        boot_id=boot_id,
+        agent_type=text(raw, "agent_type"),
+        tags=listing(raw, "tags", str),
+        task_id=optional(raw, "task_id", text),
+        parent_id=optional(raw, "parent_id", text),
+        identity=_identity(raw, host, boot_id),
+        stall_after=optional(raw, "stall_after_seconds", duration),
+        interval=optional(raw, "interval_seconds", duration),
+        ttl=optional(raw, "ttl_seconds", duration),
+        worktree=optional(raw, "worktree_path", text),
+        temp_dir=optional(raw, "temp_dir", text),
+        worktree_site=_site(raw, "worktree"),
+        temp_site=_site(raw, "temp_dir"),
+        beat_file=optional(raw, "beat_file", text),
+        log=optional(raw, "log_path", text),
+        transcript=optional(raw, "transcript_path", text),
+        cgroup=optional(raw, "cgroup_path", text),
+        pane=optional(raw, "pane", mapping),
+        source=text(raw, "source"),
+        command=optional(raw, "command", text),
+        created_at=created_at,
+        entries=tuple(_entry(one) for one in listing(raw, "entries", dict)),
+    )
+
+
 def to_request(raw: Raw) -> RequestRow:
     """Decode a row of `kill_request` with the agent's `host` joined to it."""
     identity = None
@@ -118,7 +122,7 @@ def to_request(raw: Raw) -> RequestRow:
         identity = _identity({**raw, "pidfd_inode": None}, text(raw, "host"), text(raw, "boot_id"))
     outcome = mapping(raw, "outcome")
     if raw["status"] == "claimed" and raw["claimed_by"] is None:
-        raise BadRow("claimed_by: None, though it is claimed: nobody could take it over")
+        raise BadRow("claimed_by: None, though it is claimed: no daemon could take it over")
     if raw["status"] in OPEN_STATUSES and raw["step"] == KillStep.CLEANUP and outcome.get("status") not in ENDED:
         raise BadRow(f"outcome: at step 'cleanup' its status is {outcome.get('status')!r}, which is no end")
     return RequestRow(

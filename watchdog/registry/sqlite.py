@@ -28,9 +28,9 @@ from watchdog.errors import RegistryUnavailable, UnsafeDirectory
 _NEVER_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG)
 # What opens it again: the log's line of a start that failed is all that some see.
 _OPENED_BY = {
-    errno.EACCES: "; right: chmod 600 {0}, 700 for its directory",
-    errno.EROFS: "; right: a disk that can be written: remount it",
-    errno.ENOSPC: "; right: room on its disk",
+    errno.EACCES: "; run chmod 600 {0}, 700 for its directory",
+    errno.EROFS: "; remount its disk for writing",
+    errno.ENOSPC: "; free some space on its disk",
 }
 # Bytes that a write-ahead log has from the start: it goes on at its beginning after each checkpoint (each 4 MB), so
 # on a full disk some dozen kills can still be committed, and no other program can take that room.
@@ -44,7 +44,7 @@ def advice(name: str) -> str:
     """What follows SQLite's own words of that failure: no later try mends a damaged file, and only a start looks."""
     if not name.startswith(DAMAGE):
         return ""
-    return "; the file is damaged: restart the daemon, which puts it aside, begins another and watches on"
+    return "; the file is damaged: restart the daemon, which moves it aside, creates a new one and continues"
 
 
 def make_engine(path: str, busy_timeout: timedelta, pragma: str, begin: str) -> Engine:
@@ -81,14 +81,14 @@ class Files:
         The other two may be there from before: whoever reads a registry of mode 0444 makes both of that mode, and when
         its mode is mended they make each write fail with SQLITE_READONLY. They get the mode of the first.
 
-        Raises RegistryUnavailable, and UnsafeDirectory for what is no file of ours.
+        Raises RegistryUnavailable, and UnsafeDirectory for what is not a file of ours.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             descriptor = os.open(self._path, flags, 0o600)
         except OSError as error:
             if error.errno in _NEVER_A_FILE:
-                raise UnsafeDirectory(f"registry {self._path}: {error.strerror}; right: the path of a file") from None
+                raise UnsafeDirectory(f"registry {self._path}: {error.strerror}; use the path of a file") from None
             right = _OPENED_BY.get(error.errno or 0, "").format(self._path)
             raise RegistryUnavailable(f"registry {self._path}: {error.strerror}{right}") from error
         try:
@@ -141,7 +141,7 @@ class Files:
     def _look(self) -> None:
         if _file(self._path) != self._opened:
             raise RegistryUnavailable(
-                f"registry {self._path}: the file was removed or replaced; put it back, or start the daemon anew"
+                f"registry {self._path}: the file was removed or replaced; put it back, or restart the daemon"
             )
         with self._named():
             if self._anchor is None:
@@ -150,7 +150,8 @@ class Files:
                 if not self._users:
                     self._rescue(self._anchor)
                 raise RegistryUnavailable(
-                    f"registry {self._path}: its -wal or -shm was removed or replaced; they are made anew from ours"
+                    f"registry {self._path}: its -wal or -shm was removed or replaced; they are made again"
+                    " from the daemon's copy"
                 )
 
     def _rescue(self, anchor: sqlite3.Connection) -> None:
@@ -158,7 +159,7 @@ class Files:
         busy, *_ = anchor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise RegistryUnavailable(
-                f"registry {self._path}: its -wal or -shm was removed, and somebody else reads it"
+                f"registry {self._path}: its -wal or -shm was removed, and another process reads it"
             )
         for engine in self._engines:
             engine.dispose()
@@ -235,13 +236,13 @@ def _for_owner_alone(path: str) -> None:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise UnsafeDirectory(f"registry file {path}: not a regular file; right: one of SQLite's, or none")
+            raise UnsafeDirectory(f"registry file {path}: not a regular file; use a SQLite file, or remove it")
         if stat.S_IMODE(found.st_mode) != 0o600:
             os.chmod(f"/proc/self/fd/{descriptor}", 0o600)  # fchmod refuses such a descriptor (open(2))
     except OSError as error:
         raise RegistryUnavailable(
             f"registry file {path}: of uid {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}: {error.strerror};"
-            f" right: chown it to uid {os.geteuid()}"
+            f" chown it to uid {os.geteuid()}"
         ) from error
     finally:
         os.close(descriptor)

@@ -211,7 +211,7 @@ class _Write:
     def run(self) -> None:
         """Do it. Raises Undone, which is about everybody; any other failure is this write's own."""
         if self.given_up:
-            raise Undone("the database had hung, and nobody waits for this any more")
+            raise Undone("the database had hung, and its caller no longer waits")
         try:
             self.result = self.call()
         except Undone:

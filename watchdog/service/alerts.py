@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from watchdog.clock import Clock
 from watchdog.config.schema import NotifySection
+from watchdog.config.settings import Settings
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.helpers.pool import HelperPool
 from watchdog.telemetry import logger
@@ -30,7 +31,7 @@ class AlertCommand:
     def __init__(
         self,
         wanted: NotifySection,
-        owners: HelperPool,
+        helpers: HelperPool,
         clock: Clock,
         log: EventLogger,
         *,
@@ -39,7 +40,7 @@ class AlertCommand:
         room: int = ROOM,
     ) -> None:
         """`seconds` for a run, `each_minute` runs, `room` for events that wait."""
-        self._owners = owners
+        self._helpers = helpers
         self._clock = clock
         self._log = log
         self._seconds, self._each_minute, self._room = seconds, each_minute, room
@@ -50,11 +51,14 @@ class AlertCommand:
         self._idle.set()
         self._failed = self._dropped = 0  # since it last went well
         self._told: set[str] = set()  # the reasons
-        self.adopt(wanted)
+        self._want(wanted)
         self._task = asyncio.create_task(self._work(), name="notify")
 
-    def adopt(self, wanted: NotifySection) -> None:
+    def apply(self, settings: Settings) -> None:
         """New settings, also for events that wait; how another command fails is reported again."""
+        self._want(settings.notify)
+
+    def _want(self, wanted: NotifySection) -> None:
         if wanted.command != getattr(self, "_command", wanted.command):
             self._told.clear()
         self._on, self._command = frozenset(wanted.on), wanted.command
@@ -112,7 +116,7 @@ class AlertCommand:
 
     async def _run(self, event: str, text: str) -> HookResult:
         try:
-            return await self._owners.run_notice(self._command, event, text, self._seconds)
+            return await self._helpers.run_notice(self._command, event, text, self._seconds)
         except Exception as error:  # noqa: BLE001 no event may end the passing on of the next
             return HookResult(HookOutcome.FAILED, f"{type(error).__name__}: {error}")
 

@@ -15,25 +15,19 @@ from watchdog.concurrency.threads import NSS, noted
 from watchdog.config.paths import check_directory
 from watchdog.config.schema import DEFAULT_HOOKS, KillSection, SourceSection
 from watchdog.config.settings import Settings, sqlite_file
+from watchdog.core.hooks import BUILT_IN
 from watchdog.core.vendors import EXIT_KEYS
 from watchdog.errors import ConfigError, UnsafeDirectory
 from watchdog.host.instance_lock import user_of_registry
 from watchdog.service.exposure import exposed
 
-# What stays where a hook of ours is left out.
-_LEFT = {
-    "pane": "terminal panes",
-    "git_locks": "locks of a dead git",
-    "worktree": "worktrees",
-    "temp_dir": "temp dirs",
-    "registry_entry": "entries of a [[source]] (later they are closed as lost)",
-}
+_NUMBERS = {5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
 _ENTRY = re.compile(r": (source\[\d+\])[.:]")
 NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody outside
 
 
 def problems(settings: Settings) -> list[str]:
-    """What would go wrong, or give others' hands to somebody, one line each: `file: key: what; right: ...`."""
+    """What would go wrong, or give others' hands to somebody, one line each: `file: key: what; what to use`."""
     found = [
         f"{key}: {words}" for key, program in _programs(settings) if (words := _changeable_program(program)) is not None
     ]
@@ -62,13 +56,13 @@ def about(complaints: Iterable[str]) -> set[str]:
 
 def _registry(settings: Settings, registry: str) -> Iterator[str]:
     if settings.config.registry.url and registry and not os.path.isdir(os.path.dirname(registry)):
-        yield f"registry.url: there is no directory {os.path.dirname(registry)}; right: one that is there"
+        yield f"registry.url: there is no directory {os.path.dirname(registry)}; use one that exists"
     elif os.path.islink(registry) or (os.path.lexists(registry) and not os.path.isfile(registry)):
-        yield f"registry.url: {registry} is a link, a directory or the like; right: the path of a file"
+        yield f"registry.url: {registry} is a link, a directory or the like; use the path of a file"
     if (pid := user_of_registry(settings)) is not None:
         yield (
-            f"registry.url: another daemon (pid {pid}) uses {registry}; each would end the other's agents;"
-            " right: a file for each daemon"
+            f"registry.url: another daemon (pid {pid}) uses {registry}; each would kill the other's agents;"
+            " use a separate file for each daemon"
         )
     if not registry:
         yield from _database(settings.registry_url)
@@ -76,7 +70,7 @@ def _registry(settings: Settings, registry: str) -> Iterator[str]:
 
 def _log(log: str) -> Iterator[str]:
     if os.path.islink(log) or os.path.isdir(log):
-        yield f"log.file: {log} is a link or a directory; the log goes to stderr meanwhile; right: a file"
+        yield f"log.file: {log} is a link or a directory; the log goes to stderr meanwhile; use a file"
     elif log and not os.access(log if os.path.exists(log) else os.path.dirname(log), os.W_OK):
         yield f"log.file: {log} cannot be written by uid {os.geteuid()}; the log goes to stderr meanwhile"
 
@@ -88,7 +82,7 @@ def warnings(settings: Settings) -> list[str]:
         found += _log(settings.log.file)
     if "roots" in settings.cleanup.model_fields_set:
         found += [
-            f"cleanup.roots[{number}]: {root} is no directory here; no temp dir can lie in it"
+            f"cleanup.roots[{number}]: {root} is not a directory here; no temp dir can lie in it"
             for number, root in enumerate(settings.cleanup.roots)
             if not _is_directory(root)
         ]
@@ -100,8 +94,8 @@ def warnings(settings: Settings) -> list[str]:
     }
     shipped = KillSection().spare
     found += [
-        f"{key}: yours replaces the shipped names; not among them: {', '.join(left)}; such a program is ended with the"
-        " agent that started it, whoever else uses it; right: list those that you want, too"
+        f"{key}: yours replaces the shipped names; not among them: {', '.join(left)}; such a program is"
+        " killed with the agent that started it, even if others use it; list those that you want, too"
         for key, mine in lists.items()
         if mine and (left := [name for name in shipped if name not in mine])
     ]
@@ -113,8 +107,9 @@ def warnings(settings: Settings) -> list[str]:
     run = {hook.run for hook in settings.hooks}
     if settings.hooks and (left := [hook.name for hook in DEFAULT_HOOKS if hook.run not in run]):
         found.append(
-            f"hook: yours replace the five shipped ones; not among them: {', '.join(left)};"
-            f" so these stay: {', '.join(_LEFT[name] for name in left)}; right: list those that you want, too"
+            f"hook: yours replace the {_NUMBERS.get(len(BUILT_IN), len(BUILT_IN))} shipped ones; not among them:"
+            f" {', '.join(left)};"
+            f" so these stay: {', '.join(BUILT_IN[name].leaves for name in left)}; list those that you want, too"
             f""" ([[hook]], name = "{left[0]}", run = "{left[0]}")"""
         )
     return [f"{where(settings)}: {words}" for words in [*found, *exposed(settings)]]
@@ -133,7 +128,7 @@ def _cannot_be_made(directory: str) -> str | None:
     if above == directory:
         return None
     if not os.path.isdir(above):
-        return f"{above} is no directory"
+        return f"{above} is not a directory"
     return None if os.access(above, os.W_OK | os.X_OK) else f"uid {os.geteuid()} may not write to {above}"
 
 
@@ -152,7 +147,7 @@ def _source(source: SourceSection) -> Iterator[str]:
     with noted(NSS):
         uid = pwd.getpwnam(source.user).pw_uid if source.user else os.geteuid()
     if os.geteuid() and uid != os.geteuid():
-        yield f"user: {source.user!r} is somebody else, whose files only root's daemon reads; right: no user, or root's"
+        yield f"user: only root's daemon can read another user's files ({source.user!r}); omit it, or use root's daemon"
         return
     path = os.path.expanduser(source.place())
     try:
@@ -189,10 +184,10 @@ def _missing_program(name: str) -> str | None:
     if found:
         return None
     if not os.path.isabs(name):
-        return f"{name} is not on the daemon's PATH; right: its absolute path"
+        return f"{name} is not on the daemon's PATH; use its absolute path"
     if there:
-        return f"{name} is no file that uid {os.geteuid()} can execute; right: chmod +x, and each directory open to it"
-    return f"{name} does not exist; right: the path of a program that does"
+        return f"{name} is not a file that uid {os.geteuid()} can execute; run chmod +x, and open each directory to it"
+    return f"{name} does not exist; use the path of a program that does"
 
 
 def _changeable_program(name: str) -> str | None:
@@ -201,7 +196,7 @@ def _changeable_program(name: str) -> str | None:
         words = None if found is None else _changeable(found)
     if words is None:
         return None
-    return f"{words}: others could change what runs; right: chmod go-w, owner root or uid {os.geteuid()}"
+    return f"{words}: others could change what runs; run chmod go-w, and make root its owner, or uid {os.geteuid()}"
 
 
 def _sought(name: str) -> str:

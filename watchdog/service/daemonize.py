@@ -154,7 +154,7 @@ def _open_log(path: str, flags: int) -> int:
     try:  # O_NONBLOCK: a FIFO without a reader is an error, not a wait
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
     except OSError as error:
-        raise ConfigError([f"log.file: {path}: {error.strerror}; right: a file that we may write"]) from None
+        raise ConfigError([f"log.file: {path}: {error.strerror}; use a file that it may write"]) from None
 
 
 def _refuse_manager(environ: Mapping[str, str]) -> None:
@@ -163,9 +163,11 @@ def _refuse_manager(environ: Mapping[str, str]) -> None:
     # $INVOCATION_ID alone proves nothing: a terminal that systemd started passes it on to every shell.
     unit = "INVOCATION_ID" in environ and environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
     if waits or unit:
-        why = "$NOTIFY_SOCKET is set, so somebody waits for our READY=1" if waits else "systemd started this process"
+        why = (
+            "$NOTIFY_SOCKET is set, so a service manager waits for READY=1" if waits else "systemd started this process"
+        )
         raise ConfigError(
-            [f"--daemonize: {why}; right: Type=notify in the unit, and no --daemonize: the daemon stays in front"]
+            [f"--daemonize: {why}; use Type=notify in the unit without --daemonize: the daemon stays in the foreground"]
         )
 
 

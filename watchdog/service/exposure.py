@@ -25,7 +25,7 @@ MOST_BYTES = 1 << 20  # of one file
 
 
 def exposed(settings: Settings) -> Iterator[str]:
-    """One line each: `key: what; right: ...`."""
+    """One line each: `key: what; what to use`."""
     if settings.file is not None:
         yield from _configuration(settings.file)
     if os.geteuid() == 0:
@@ -33,13 +33,13 @@ def exposed(settings: Settings) -> Iterator[str]:
     for key, command in _commands(settings):
         if _has_secret(" ".join(command)):
             yield (
-                f"{key}: a secret stands among its arguments, which every user sees (ps) while it runs; right: a file"
+                f"{key}: a secret is among its arguments, which every user sees (ps) while it runs; use a file"
                 " of mode 0600 that the command reads"
             )
     registry = sqlite_file(settings.registry_url)
     for key, path in [*_with_siblings("registry.url", registry), *_with_siblings("log.file", settings.log.file)]:
         if (readers := _readers(path)) is not None:
-            yield f"{key}: {readers} may read {path}, which holds notes and commands of agents; right: chmod go-r"
+            yield f"{key}: {readers} may read {path}, which holds notes and commands of agents; run chmod go-r"
 
 
 def _configuration(file: str) -> Iterator[str]:
@@ -55,7 +55,7 @@ def _configuration(file: str) -> Iterator[str]:
     for path in dict.fromkeys([os.path.abspath(file), *beside]):
         readers = _readers(path)
         if readers is not None and _has_secret(_text(path)):
-            yield f"{readers} may read {path}, and a password or token stands in it; right: chmod 0600 {path}"
+            yield f"{readers} may read {path}, and a password or token is in it; run chmod 0600 {path}"
 
 
 def _drop_ins(directory: str) -> Iterator[str]:
@@ -63,7 +63,7 @@ def _drop_ins(directory: str) -> Iterator[str]:
         told = [line for line in _text(path).splitlines() if line.strip().startswith("Environment=")]
         if _has_secret("\n".join(told)):
             yield (
-                f"{path}: a secret stands in Environment=, which `systemctl show` tells every user; right:"
+                f"{path}: a secret is in Environment=, which `systemctl show` shows every user; use"
                 " EnvironmentFile= with a file of mode 0600, or LoadCredential="
             )
 

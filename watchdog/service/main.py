@@ -121,27 +121,27 @@ def build() -> argparse.ArgumentParser:
     """The parser of the daemon's options."""
     parser = _Parser(
         prog="agent-watchdogd",
-        description="Looks after AI coding agents, ends the stalled ones whole, and puts the place in order.",
-        epilog="Exit: 0 told to stop, 64 usage, 70 its scheduler died, 75 one runs already, the registry is away"
-        " or descriptors are too few, 78 configuration, or a directory that is not its own.",
+        description="Watches AI coding agents, kills stalled ones with their whole process trees, and cleans up.",
+        epilog="Exit status: 0 stopped on request, 64 usage, 70 its scheduler died, 75 already running, registry"
+        " unavailable or too few descriptors, 78 configuration, or a directory that is not safe.",
     )
     parser.add_argument(
         "--version", action="version", version=f"agent-watchdogd {importlib.metadata.version('agent-watchdogd')}"
     )
     parser.add_argument("--config", metavar="FILE", help="the TOML file (default: $AGENT_WATCHDOG_CONFIG, /etc or XDG)")
+    parser.add_argument("--check", action="store_true", help="report every fault of the configuration, and exit")
     parser.add_argument(
-        "--check", action="store_true", help="say everything that is wrong with the configuration, and end"
+        "--observe", action="store_true", help="decide and log as usual, but send no signal and clean up nothing"
     )
-    parser.add_argument("--observe", action="store_true", help="decide and log the same, but signal and clean nothing")
     parser.add_argument(
         "--daemonize",
         action="store_true",
-        help="go to the background, for hosts without systemd; ends when the daemon is ready, or with its error",
+        help="run in the background, for hosts without systemd; returns when the daemon is ready, or with its error",
     )
     parser.add_argument(
         "--pidfile",
         metavar="FILE",
-        help="with --daemonize: where its pid stands (default: agent-watchdog.pid beside the sockets)",
+        help="with --daemonize: the file for its pid (default: agent-watchdog.pid beside the sockets)",
     )
     return parser
 
@@ -185,8 +185,8 @@ def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
         nonlocal path, said
         settings = config.load(path)
         if said and not settings.config.model_fields_set:
-            reason = "says nothing any more, like a file that is just being written"
-            raise ConfigError([f"{settings.file}: {reason}; right: one key at least, or a restart for all defaults"])
+            reason = "has become empty, like a file that is being written"
+            raise ConfigError([f"{settings.file}: {reason}; set at least one key, or restart for all defaults"])
         said = bool(settings.config.model_fields_set)
         path = settings.file or path  # once read, a default file that is missing at a reload is no "all defaults"
         if options.observe:
@@ -247,4 +247,4 @@ def _refuse_name_clash() -> None:
     with suppress(importlib.metadata.PackageNotFoundError):
         found = importlib.metadata.distribution("watchdog")
         other = f"{found.name} {found.version} too, which owns the same package"
-        raise ConfigError([f"this environment holds {other}; right: one of our own"])
+        raise ConfigError([f"this environment holds {other}; use a separate one"])

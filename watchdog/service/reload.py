@@ -2,14 +2,18 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from watchdog.agents.tracker import AgentTracker
 from watchdog.concurrency import threads
 from watchdog.config.settings import Settings
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.host.service_manager import ServiceManager
+from watchdog.telemetry import logger
 from watchdog.telemetry.logger import EventLogger
+from watchdog.telemetry.queue_handler import QueueHandler
 
 # What agents, clients and the registry's rows go by: another one is another daemon.
 FIXED = ("daemon.host", "daemon.runtime_dir", "daemon.state_dir", "registry.url")
@@ -51,28 +55,82 @@ def merge_settings(old: Settings, new: Settings) -> SettingsChange:
     )
 
 
+class Configured(Protocol):
+    """A part that goes by the settings."""
+
+    def apply(self, settings: Settings) -> None:
+        """Go by these from now on. Waits for nothing; no sweep is running."""
+
+
+class LogOutput:
+    """The log, as the settings want it."""
+
+    def __init__(self, sink: QueueHandler) -> None:
+        self._sink = sink
+
+    def apply(self, settings: Settings) -> None:
+        """Write there, in that form, from that level on; and open a file anew, as after a rotation."""
+        logger.change(self._sink, settings.log.level, settings.log.format, settings.log.file)
+        self._sink.reopen()
+
+
 class ConfigReload:
     """Reads, checks, swaps; tells the log, systemd and `status` how it went."""
 
     def __init__(
         self,
+        settings: Settings,
         read: Callable[[], Settings],
-        adopt: Callable[[Settings], None],
         lock: asyncio.Lock,
+        tracker: AgentTracker,
         supervisor: ServiceManager,
         log: EventLogger,
     ) -> None:
-        """`read` raises WatchdogError; `adopt` hands the settings to every part, under the sweeps' `lock`."""
+        """`read` raises WatchdogError; `lock` is the sweeps'. The tracker makes the next look come sooner."""
+        self.settings = settings  # those that hold now
         self._read = read
-        self._adopt = adopt
         self._lock = lock
+        self._tracker = tracker
         self._supervisor = supervisor
         self._log = log
+        self._asked: list[asyncio.Future[None]] = []  # who waits for the outcome of the next one
         self.problems: list[str] = []  # of the last reload; while there are any, the former settings hold
         self.waiting: tuple[str, ...] = ()
 
-    async def run(self, old: Settings) -> None:
-        """Once. A file that cannot be used changes nothing. The caller says READY=1, with what came of it."""
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for one."""
+        return bool(self._asked)
+
+    async def ask(self) -> dict[str, object]:
+        """Have the next look read it, for somebody who waits for what comes of it."""
+        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.append(asked)
+        self._tracker.look_soon()
+        await asked
+        problems = list(self.problems)
+        return {
+            "success": not problems,
+            "config": self.settings.file or "defaults",
+            "problems": problems,
+            "waiting": list(self.waiting),
+        }
+
+    async def run(self, parts: Sequence[Configured]) -> None:
+        """Once, for each of these parts, in this order, and for all who asked.
+
+        A file that cannot be used changes nothing. The caller says READY=1, with what came of it.
+        """
+        asked, self._asked = self._asked, []
+        try:
+            await self._run(parts)
+        finally:
+            for one in asked:
+                if not one.done():
+                    one.set_result(None)
+
+    async def _run(self, parts: Sequence[Configured]) -> None:
+        old = self.settings
         self._supervisor.reloading()
         try:
             new = await threads.call(old.file or "the configuration file", self._read, PATIENCE)
@@ -86,10 +144,10 @@ class ConfigReload:
         change = merge_settings(old, new)
         async with self._lock:
             try:
-                self._adopt(change.settings)
+                self._apply(change.settings, parts)
             except Exception as error:  # noqa: BLE001 - half of it would be worse than none
-                self._adopt(old)
-                self.problems = [f"not taken over: {type(error).__name__}: {error}"]
+                self._apply(old, parts)
+                self.problems = [f"not applied: {type(error).__name__}: {error}"]
                 self._log.event("config.invalid", problems=self.problems)
                 return
         self.problems, self.waiting = [], change.waiting
@@ -99,6 +157,11 @@ class ConfigReload:
             changed=change.changed,
             waiting_for_restart=change.waiting,
         )
+
+    def _apply(self, settings: Settings, parts: Sequence[Configured]) -> None:
+        self.settings = settings
+        for part in parts:
+            part.apply(settings)
 
 
 def _differing(old: Settings, new: Settings) -> list[str]:

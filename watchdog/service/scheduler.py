@@ -13,6 +13,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from watchdog.clock import Clock
+from watchdog.config.settings import Settings
 from watchdog.telemetry.logger import EventLogger
 
 TICK = 5.0  # seconds at most between two looks whether the scheduler still runs the watched job
@@ -62,6 +63,7 @@ class Scheduler:
             self._follow, timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         )
         self._offset = clock.offset()
+        self._each_sweep: set[str] = set()  # jobs that follow the interval of the sweeps
         self._ticking: asyncio.Task[None] | None = None
         self._watched: timedelta | None = None
         self._watched_name = ""
@@ -96,6 +98,19 @@ class Scheduler:
         if watched:
             self._watched, self._watched_name = interval, name
         self._scheduler.add_job(run, IntervalTrigger(interval, self._clock), id=name, name=name)
+
+    def each_sweep(
+        self, settings: Settings, name: str, job: Callable[[], Awaitable[None]], *, watched: bool = False
+    ) -> None:
+        """The same at the interval of the sweeps, also when a reload changes it."""
+        self._each_sweep.add(name)
+        self.every(settings.interval, name, job, watched=watched)
+
+    def apply(self, settings: Settings) -> None:
+        """Run what follows the sweeps at their interval from now on."""
+        for name in self._each_sweep:
+            if self._scheduler.get_job(name).trigger.interval != settings.interval:
+                self.change(name, settings.interval)
 
     def change(self, name: str, interval: timedelta) -> None:
         """Another interval for a job; its next run is now."""

@@ -3,7 +3,7 @@
 What was said of the former condition may be said again later.
 """
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.core.agent import State, Verdict
 from watchdog.core.verdict import Judgement, span
@@ -20,66 +20,67 @@ _EVENTS = {
 class Announcer:
     """Tells the log and the history."""
 
-    def __init__(self, chronicle: EventRecorder) -> None:
-        self._chronicle = chronicle
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
 
     def judged(self, agent: Agent, judgement: Judgement) -> None:
         """Before the verdict is remembered: one line per change of it, and what is over with the former one.
 
         Late, seen doing something, and late again is one spell of silence: told once, until a beat ends it.
         """
-        said = agent.state is State.WAITING and agent.state_age >= agent.policy.prompt_limit
-        if not said and agent.sights.prompt is None:
+        heartbeat = agent.heartbeat
+        asks = heartbeat.said.state is State.WAITING and heartbeat.ages.state_age >= agent.policy.prompt_limit
+        if not asks and agent.sights.prompt is None:
             self.answered(agent, judgement.line)
-        if agent.expires_soon and not agent.expiry_told:
-            agent.expiry_told = True
-            left = span(agent.ttl_left) if agent.ttl_left else "nothing"
-            self._chronicle.tell("agent.expires_soon", agent, f"{left} of its time to live is left; then it is ended")
-        if agent.asked_too_much and not agent.cap_told:
-            agent.cap_told = True
-            self._chronicle.tell("agent.wait_capped", agent, agent.asked_too_much)
-        spoke = agent.beats != agent.beats_judged
-        if agent.recovering and (spoke or judgement.verdict is not Verdict.HEALTHY):
-            agent.recovering = False
+        if agent.ttl.ends_soon and not agent.told.expiry_told:
+            agent.told.expiry()
+            left = span(agent.ttl.left) if agent.ttl.left else "nothing"
+            self._recorder.tell("agent.expires_soon", agent, f"{left} of its time to live is left; then it is killed")
+        if agent.heartbeat.asked_too_much and not agent.told.cap_told:
+            agent.told.cap()
+            self._recorder.tell("agent.wait_capped", agent, agent.heartbeat.asked_too_much)
+        spoke = agent.heartbeat.rhythm.beats != agent.judged.beats_judged
+        if agent.told.recovering and (spoke or judgement.verdict is not Verdict.HEALTHY):
+            agent.told.recover(later=False)
             if judgement.verdict is Verdict.HEALTHY:
                 self.once(agent, "agent.recovered", "agent.recovered", judgement.line)
-        if judgement.verdict is agent.verdict:
+        if judgement.verdict is agent.judged.verdict:
             return
-        former = agent.verdict
+        former = agent.judged.verdict
         if former is not None and not {former, judgement.verdict} <= {Verdict.LATE, Verdict.STALLED}:
-            agent.said.clear()
+            agent.told.begin_condition()
         event = _EVENTS.get(judgement.verdict)
         if judgement.verdict is Verdict.LATE:
-            event = "agent.channel_lost" if agent.channel_lost else "agent.late"
+            event = "agent.channel_lost" if agent.heartbeat.silence.hindrance.channel_lost else "agent.late"
         if judgement.verdict is Verdict.HEALTHY and former in (Verdict.LATE, Verdict.STALLED, Verdict.UNKNOWN):
             # Who is only given more time, since we could not hear it, has not recovered before it speaks.
-            agent.recovering = not spoke and former is not Verdict.UNKNOWN
-            event = None if agent.recovering else "agent.recovered"
+            agent.told.recover(later=not spoke and former is not Verdict.UNKNOWN)
+            event = None if agent.told.recovering else "agent.recovered"
         if event is not None:
             self.once(agent, event, event, judgement.line)
 
     def needs_human(self, agent: Agent, text: str) -> None:
         """It has waited for a human for too long: told once for each such wait, also over a restart of ours."""
-        if not agent.needed_human:
-            agent.needed_human = True
-            self._chronicle.tell("agent.needs_human", agent, text)
+        if not agent.told.needed_human:
+            agent.told.human(needed=True)
+            self._recorder.tell("agent.needs_human", agent, text)
 
     def answered(self, agent: Agent, text: str) -> None:
         """It waits for no human any more, which is told when it was told that it did."""
-        if agent.needed_human:
-            agent.needed_human = False
-            self._chronicle.tell("agent.human_answered", agent, f"it waits for no human any more: {text}")
+        if agent.told.needed_human:
+            agent.told.human(needed=False)
+            self._recorder.tell("agent.human_answered", agent, f"it no longer waits for a person: {text}")
 
     def untouchable(self, agent: Agent) -> None:
         """Its process is not its owner's, or not only (`ownership`): told once while this daemon runs."""
-        if agent.untouchable is not None and not agent.untouchable_told:
-            agent.untouchable_told = True
-            why = f"{agent.untouchable}: its places, terminal and hooks are left alone meanwhile"
-            self._chronicle.tell("agent.untouchable", agent, why)
+        if agent.owner.untouchable is not None and not agent.told.untouchable_told:
+            agent.told.untouchable()
+            why = f"{agent.owner.untouchable}: its places, terminal and hooks are left alone meanwhile"
+            self._recorder.tell("agent.untouchable", agent, why)
 
     def once(self, agent: Agent, key: str, event: str, text: str, kind: str = "") -> bool:
-        """Tell it unless `key` was told of the present condition (`kind`: see `Agent.first`). Whether it was told."""
-        if not agent.first(key, kind):
+        """Tell it unless `key` was told of the present condition (`kind`: see `Told.first`). Whether it was told."""
+        if not agent.told.first(key, kind):
             return False
-        self._chronicle.tell(event, agent, text)
+        self._recorder.tell(event, agent, text)
         return True

@@ -7,7 +7,7 @@ beat it begins anew. `stop` and `kill` are orders (`kill.worker`).
 import asyncio
 import json
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.ownership import owner_of
 from watchdog.core.agent import State, Verdict
@@ -24,30 +24,34 @@ WELL = frozenset({Verdict.HEALTHY, Verdict.WAITING})
 class Escalation:
     """Takes steps; which, and when, `core.decision` says. Nudges run beside the sweep."""
 
-    def __init__(self, store: AsyncStore, owners: HelperPool, chronicle: EventRecorder) -> None:
+    def __init__(self, store: AsyncStore, helpers: HelperPool, recorder: EventRecorder) -> None:
         self._store = store
-        self._owners = owners
-        self._chronicle = chronicle
+        self._helpers = helpers
+        self._recorder = recorder
         self._nudges: set[asyncio.Task[None]] = set()
 
-    async def climb(self, agent: Agent, step: Step, why: str) -> None:
+    async def take_step(self, agent: Agent, step: Step, why: str) -> None:
         """Take that step. Raises RegistryUnavailable; then nothing was done."""
-        judged = agent.renewed_judged
+        judged = agent.judged.renewed_judged
         await self._store.write(self._store.store.set_rung, agent.agent_id, step)
-        agent.climbed(step)
+        agent.ladder.climb(step, agent.heartbeat)
         if step is Step.WARN:
-            self._chronicle.tell("agent.told", agent, why)
-        elif agent.renewed == judged:  # else it has spoken meanwhile
+            self._recorder.tell("agent.told", agent, why)
+        elif agent.heartbeat.rhythm.renewed == judged:  # else it has spoken meanwhile
             nudge = asyncio.create_task(self._nudge(agent, why), name=f"nudge {agent.agent_id}")
             self._nudges.add(nudge)
             nudge.add_done_callback(self._nudges.discard)
 
     def look(self, agent: Agent, judgement: Judgement) -> None:
         """It may have obeyed: it spoke since, and is well. Well alone is who we could not hear for a while."""
-        if agent.rung is not None and judgement.verdict in WELL and agent.renewed != agent.rung_renewed:
-            self._chronicle.tell("agent.obeyed", agent, f"after {agent.rung}: {judgement.line}")
-            agent.climbed(None)
-            agent.changed = True
+        if (
+            agent.ladder.rung is not None
+            and judgement.verdict in WELL
+            and agent.heartbeat.rhythm.renewed != agent.ladder.renewed
+        ):
+            self._recorder.tell("agent.obeyed", agent, f"after {agent.ladder.rung}: {judgement.line}")
+            agent.ladder.climb(None, agent.heartbeat)
+            agent.heartbeat.write_soon()
 
     async def close(self) -> None:
         """Give up what is being typed or run."""
@@ -60,7 +64,7 @@ class Escalation:
             how = await self._done(agent, why)
         except OwnerCallFailed as error:
             how = f"could not be nudged: {error}"
-        self._chronicle.tell("agent.nudged", agent, f"{why}; {how}")
+        self._recorder.tell("agent.nudged", agent, f"{why}; {how}")
 
     async def _done(self, agent: Agent, why: str) -> str:
         policy, reg, main = agent.policy, agent.reg, agent.identity
@@ -73,7 +77,7 @@ class Escalation:
                 "why": why,
                 "text": policy.nudge_text,
             }
-            done = await self._owners.run_notice(
+            done = await self._helpers.run_notice(
                 policy.nudge_command, "agent.nudged", json.dumps(facts), COMMAND_SECONDS, uid=owner_of(agent)
             )
             return f"its nudge command: {done.outcome}{': ' if done.message else ''}{done.message[:200]}"
@@ -81,7 +85,7 @@ class Escalation:
             return "could not be nudged: it has no process yet"
         if not agent.started:
             return "could not be nudged: it has not started, as far as is known"
-        if agent.state is State.WAITING:
+        if agent.heartbeat.said.state is State.WAITING:
             return "could not be nudged: it waits for a person's answer, and would take the line for it"
         keys = (policy.nudge_text, "Enter")
-        return await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)
+        return await self._helpers.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)

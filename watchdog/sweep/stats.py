@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from watchdog.agents.agent import Agent
 from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock, Instant
 from watchdog.core.agent import Status
@@ -66,6 +67,11 @@ class SweepStats:
             self._failing = words
             self._log.event("sweep.failed", exc_info=error)
 
+    def failed_at(self, agent: Agent, error: Exception) -> None:
+        """One agent could not be judged: said once for it."""
+        if agent.told.first("sweep.failed"):
+            self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
+
     def scanned(self, error: OSError | None) -> None:
         """Whether /proc could be read."""
         if error is not None and not self._blind:
@@ -122,7 +128,7 @@ class SweepStats:
             failed=tally.failed,
             overrun=tally.overrun,
             agents=len(self._fleet),
-            verdicts=dict(Counter(str(agent.verdict) for agent in self._fleet)),
+            verdicts=dict(Counter(str(agent.judged.verdict) for agent in self._fleet)),
             unkillable=self._unkillable(),
             requested=tally.requested,
             held=dict(tally.held),

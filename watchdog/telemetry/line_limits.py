@@ -1,7 +1,8 @@
 """How many lines a minute one user may cause in the log: with its requests, and with what its agents do.
 
-What is beyond that is counted, and told in one line when the minute is over. The history has it all the same, within
-the user's share of the registry. Root, and the daemon's own uid, have no limit; nor has what the daemon says of itself.
+What is beyond that is counted, and reported in one line when the minute is over. The history has it all the same,
+within the user's share of the registry. Root, and the daemon's own uid, have no limit; nor has what the daemon says of
+itself.
 """
 
 import os

@@ -53,7 +53,7 @@ _cause: ContextVar[int | None] = ContextVar("cause", default=None)
 
 @contextlib.contextmanager
 def caused_by(uid: int | None) -> Iterator[None]:
-    """What is logged meanwhile, also by tasks that begin meanwhile, counts for that uid; None: for nobody."""
+    """What is logged meanwhile, also by tasks that begin meanwhile, counts for that uid; None: for none."""
     token = _cause.set(uid)
     try:
         yield
@@ -164,8 +164,8 @@ def _thread_ended(args: threading.ExceptHookArgs) -> None:
 
 
 def _unraisable(args: "sys.UnraisableHookArgs") -> None:
-    """Likewise, where nobody could catch it (`__del__`, a callback from C)."""
-    what = args.err_msg or "nobody could catch"
+    """Likewise, where no code could catch it (`__del__`, a callback from C)."""
+    what = args.err_msg or "an error that no code could catch"
     logging.getLogger("unraisable").error("%s: %s", what, type(args.object).__name__, exc_info=args.exc_value)
 
 
@@ -187,7 +187,7 @@ def change(
 
 
 def set_listener(sink: QueueHandler, hear: Hear | None) -> None:
-    """`hear` is told of each event, whatever the level of the log is, in the thread that logs it: it must not wait."""
+    """`hear` is called with each event, whatever the log's level is, in the thread that logs it: it must not wait."""
     EventLogger.heard = sink.heard = hear
 
 

@@ -4,8 +4,9 @@
 """
 
 import importlib.metadata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -38,49 +39,50 @@ FIGURES: dict[str, MetricSpec] = {
     ),
     "needs_person": MetricSpec(
         "agents that wait for a person: they say so, or their tmux pane shows a prompt; not those that are only idle",
-        act="`agent-watchdog events` has `agent.needs_human` with who asks since when; answer its prompt",
+        act="`agent-watchdog events` shows since when (`agent.needs_human`); answer the prompt",
     ),
     "kills_total": MetricSpec(
-        "orders that were carried out; `gone` and `lost` ended by themselves",
+        "kill requests that were completed; `gone` and `lost` agents ended by themselves",
         ("reason", "outcome"),
         "many at once: `agent-watchdog hold`, then look at what the agents have in common (network, provider, disk)",
     ),
-    "vetoes_total": MetricSpec(
-        "kills that a verdict asked for and that were held back, by what held them", ("reason",)
-    ),
+    "vetoes_total": MetricSpec("kills for a verdict that were held back, by reason", ("reason",)),
     "holds": MetricSpec(
-        "holds that are on",
+        "holds in force",
         ("reason",),
         "`mass_stall`: look at network and provider; `operator`: `agent-watchdog status`, then `unhold`",
     ),
     "mass_stall": MetricSpec(
-        "1: that user's agents fell silent together, so their kills for silence are held back; `all`: everybody's",
+        "1: that user's agents fell silent together, so their kills for silence are held back; `all`: those"
+        " of all agents",
         ("uid",),
     ),
     "unkillable": MetricSpec(
-        "agents of which something could not be ended",
+        "agents of which a process could not be killed",
         act="`agent-watchdog why AGENT` names the processes: D state (disk, NFS), frozen, or not ours",
     ),
     "unreadable_processes": MetricSpec(
         "processes that cannot be read now, since a read of their files below /proc hangs",
-        act="`agent-watchdog doctor` names them and their users: end the process, or the file system that it waits for",
+        act="`agent-watchdog doctor` names them and their users: kill them, or repair the file system they wait for",
     ),
     "last_sweep_timestamp_seconds": MetricSpec(
         "when the last sweep ended, Unix time",
-        act="No agent is watched: `systemctl status agent-watchdog`, its journal, then restart it: agents live on",
+        act="No agent is watched: `systemctl status agent-watchdog`, its journal, then restart it: agents keep running",
     ),
     "sweep_seconds": MetricSpec(
         "how long sweeps took", act="above the interval: the host is overloaded, or /proc is slow"
     ),
-    "sweep_failures_total": MetricSpec("sweeps that raised; nobody was judged by them", act="look for `sweep.failed`"),
+    "sweep_failures_total": MetricSpec(
+        "sweeps that raised an error; no agent was judged by them", act="look for `sweep.failed`"
+    ),
     "cleanup_failures_total": MetricSpec(
-        "cleanup hooks that failed for good",
+        "cleanup hooks that failed on their last try",
         ("hook",),
-        "`agent-watchdog why AGENT` has what the hook said; the place was left as it is",
+        "`agent-watchdog why AGENT` has the hook's output; the place was left as it is",
     ),
     "registry_up": MetricSpec(
-        "1: the last sweep could write the registry, 0: not, and nobody is ended",
-        act="is the database there, its disk full or read-only? It goes on by itself",
+        "1: the last sweep could write the registry, 0: not, and no agent is killed",
+        act="is the database there, its disk full or read-only? The daemon continues by itself",
     ),
     "registry_last_write_timestamp_seconds": MetricSpec("when a sweep last wrote the registry, Unix time"),
     "log_up": MetricSpec(
@@ -90,42 +92,74 @@ FIGURES: dict[str, MetricSpec] = {
         "log lines that were never written", act="the log is full, broken or too slow; the history has what matters"
     ),
     "history_lost_events_total": MetricSpec(
-        "events that only the log has, as the registry was away or too slow", act="as with `registry_up`"
+        "events that are only in the log, as the registry was unavailable or too slow", act="as for `registry_up`"
     ),
     "stuck_calls": MetricSpec(
-        "things that the daemon waits for and that have not answered for 5 s (NSS, a directory, the registry's disk)",
-        act="`agent-watchdog status` names them; others are served meanwhile",
+        "calls of the daemon that have not returned for 5 s (NSS, a directory, the registry's disk)",
+        act="`agent-watchdog status` names them; everything else works meanwhile",
     ),
     "denied_total": MetricSpec(
-        "requests refused for want of permission", ("route",), "`control.denied` has uid and pid of who asks"
+        "requests refused for lack of permission", ("route",), "`control.denied` has uid and pid of the caller"
     ),
     "refused_total": MetricSpec(
-        "requests, connections, agents, followers refused, heartbeats, datagrams read late: a user had its share",
+        "requests, connections, agents and followers refused, heartbeats and datagrams read late, because a"
+        " user exceeded its share",
         ("kind",),
-        "`agent-watchdog status` names the users; the others are served as ever",
+        "`agent-watchdog status` names the users; all others are served as usual",
     ),
     "build_info": MetricSpec("always 1", ("version",)),
 }
 
 
+class Counts(Protocol):
+    """What is there now, in figures."""
+
+    def verdicts(self) -> Mapping[str, int]:
+        """Living agents by verdict (`none`: not looked at yet)."""
+
+    def hold_counts(self) -> Mapping[str, int]:
+        """Holds that are on, by kind."""
+
+    def mass_stalled(self) -> Iterable[str]:
+        """The uids whose agents fell silent together."""
+
+    def needs_person(self) -> int:
+        """Agents that wait for a person."""
+
+    def log_health(self) -> LogHealth:
+        """How the log is."""
+
+    def history_lost(self) -> int:
+        """Events that only the log has."""
+
+
+class NoCounts:
+    """Nothing is there yet."""
+
+    def verdicts(self) -> Mapping[str, int]:
+        return {}
+
+    def hold_counts(self) -> Mapping[str, int]:
+        return {}
+
+    def mass_stalled(self) -> Iterable[str]:
+        return ()
+
+    def needs_person(self) -> int:
+        return 0
+
+    def log_health(self) -> LogHealth:
+        return LogHealth("", 0, None)
+
+    def history_lost(self) -> int:
+        return 0
+
+
 class Metrics:
     """All figures."""
 
-    def __init__(
-        self,
-        verdicts: Callable[[], Mapping[str, int]],
-        holds: Callable[[], Mapping[str, int]],
-        *,
-        log: Callable[[], LogHealth] = lambda: LogHealth("", 0, None),
-        history_lost: Callable[[], int] = lambda: 0,
-        mass_stalled: Callable[[], Iterable[str]] = list,
-        needs_person: Callable[[], int] = lambda: 0,
-        hooks: Iterable[str] = (),
-    ) -> None:
-        """How many living agents by verdict (`none`: not looked at yet) and holds by kind; asked at each scrape.
-
-        `mass_stalled` gives the uids whose agents fell silent together.
-        """
+    def __init__(self, hooks: Iterable[str] = ()) -> None:
+        """`hooks`: see `expect`."""
         self.registry = CollectorRegistry()
         self.kills = self._counter("kills_total")
         self.vetoes = self._counter("vetoes_total")
@@ -150,7 +184,12 @@ class Metrics:
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=self.registry,
         )
-        self.registry.register(_Now(verdicts, holds, log, history_lost, mass_stalled, needs_person))
+        self._now = _Now()
+        self.registry.register(self._now)
+
+    def count(self, counts: Counts) -> None:
+        """Who is asked at each scrape."""
+        self._now.counts = counts
 
     def expect(self, hooks: Iterable[str]) -> None:
         """Hooks that may fail: a figure that is not there yet cannot be seen to rise."""
@@ -173,37 +212,24 @@ class Metrics:
 class _Now(Collector):
     """What is counted at the moment of the scrape."""
 
-    def __init__(
-        self,
-        verdicts: Callable[[], Mapping[str, int]],
-        holds: Callable[[], Mapping[str, int]],
-        log: Callable[[], LogHealth],
-        history_lost: Callable[[], int],
-        mass_stalled: Callable[[], Iterable[str]],
-        needs_person: Callable[[], int],
-    ) -> None:
-        self._needs_person = needs_person
-        self._mass_stalled = mass_stalled
-        self._verdicts = verdicts
-        self._holds = holds
-        self._log = log
-        self._history_lost = history_lost
+    def __init__(self) -> None:
+        self.counts: Counts = NoCounts()
 
     def collect(self) -> Iterator[Metric]:
-        tally = self._verdicts()
+        tally = self.counts.verdicts()
         yield _gauges("agents", {str(verdict): tally.get(str(verdict), 0) for verdict in [*Verdict, "none"]})
-        waits = self._needs_person()
+        waits = self.counts.needs_person()
         yield GaugeMetricFamily(PREFIX + "needs_person", FIGURES["needs_person"].text, value=waits)
-        yield _gauges("holds", self._holds())
-        yield _gauges("mass_stall", {"all": 0} | dict.fromkeys(self._mass_stalled(), 1))
-        health = self._log()
+        yield _gauges("holds", self.counts.hold_counts())
+        yield _gauges("mass_stall", {"all": 0} | dict.fromkeys(self.counts.mass_stalled(), 1))
+        health = self.counts.log_health()
         up = GaugeMetricFamily(PREFIX + "log_up", FIGURES["log_up"].text, value=int(health.error is None))
         yield up
         stuck = len(threads.overdue())
         yield GaugeMetricFamily(PREFIX + "stuck_calls", FIGURES["stuck_calls"].text, value=stuck)
         for name, count in (
             ("log_lost_lines_total", health.lost),
-            ("history_lost_events_total", self._history_lost()),
+            ("history_lost_events_total", self.counts.history_lost()),
         ):
             yield CounterMetricFamily(PREFIX + name, FIGURES[name].text, value=count)
 

@@ -1,4 +1,4 @@
-"""The queue between whoever logs and the log's target: nobody waits for a disk, a pipe or a journal, nobody fails.
+"""The queue between whoever logs and the log's target: no caller waits for a disk, pipe or journal, or fails with it.
 
 Lines are rendered by the caller, queued up to a bound, and written by one thread. What does not fit or cannot be
 written is counted. When the target fails, it is said once on the fallback, which gets the lines too where it takes them
@@ -54,9 +54,7 @@ class QueueHandler(logging.Handler):
     ) -> None:
         super().__init__()
         self.lost = 0
-        self.heard: Callable[[str, Mapping[str, object]], None] | None = (
-            None  # is told of our own events, by our thread
-        )
+        self.heard: Callable[[str, Mapping[str, object]], None] | None = None  # gets our own events, from our thread
         self.make_room: Callable[[str], bool] = lambda target: False  # asked by our thread where that target's disk is
         # full; True: there is some room now
         self._aim = (target, fallback)
@@ -70,7 +68,7 @@ class QueueHandler(logging.Handler):
         self._stuck_told = False  # that it hangs, since it last did not
         self._error: str | None = None
         self._elsewhere = 0  # lines that the fallback took since the target failed
-        self._told = 0  # of `lost`, those that the log has told of
+        self._told = 0  # of `lost`, those that the log has reported
         self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
         self._thread.start()
 
@@ -95,20 +93,20 @@ class QueueHandler(logging.Handler):
         """How the target does; asked from any thread."""
         target, since, error = self._aim[0], self._since, self._error
         if error is None and since is not None and (stuck := self._clock.mono() - since) > STUCK:
-            error = f"takes no line for {stuck:.0f} s, {len(self._lines)} wait: its reader has stopped"
+            error = f"blocked for {stuck:.0f} s with {len(self._lines)} lines queued; its reader has stopped"
         return LogHealth(target.name, self.lost, error)
 
     def tell_if_stuck(self) -> None:
         """Say once on the fallback that the target hangs; asked from time to time, by another thread than ours.
 
-        What the log lacks is told by itself when the target takes lines again.
+        What the log lacks is reported when the target takes lines again.
         """
         stuck = self._since is not None and self._clock.mono() - self._since > STUCK
         if not stuck or self._stuck_told:
             self._stuck_told = stuck
             return
         self._stuck_told, (target, fallback) = True, self._aim
-        words = f"it has taken no line for {STUCK:g} s: a disk or a server that hangs, or a reader that has stopped"
+        words = f"blocked for {STUCK:g} s: a disk or a server hangs, or its reader has stopped"
         self._hear("log.failed", target=target.name, error=words)
         line = self._own("log.failed", target=target.name, error=words)
         threads.begin(
@@ -124,7 +122,7 @@ class QueueHandler(logging.Handler):
             self._changed.notify()
 
     def reopen(self) -> None:
-        """Open the target anew, as after a rotation (SIGHUP)."""
+        """Open the target again, as after a rotation (SIGHUP)."""
         with self._changed:
             self._reopen = True
             self._changed.notify()
@@ -152,7 +150,7 @@ class QueueHandler(logging.Handler):
         target.reopen()
 
     def _next(self, former: Target) -> Line | None:
-        """The next line; None at the end. Meanwhile a target that was left, or is to be opened anew, is closed."""
+        """The next line; None at the end. Meanwhile a target that was left, or is to be opened again, is closed."""
         while True:
             with self._changed:
                 while not self._reopen and self._aim[0] is former:

@@ -43,7 +43,7 @@ class Target(Protocol):
         """Write the whole line. Raises OSError (ValueError: closed); whatever `wait` raises comes through."""
 
     def reopen(self) -> None:
-        """Let go of what is open; the next line opens it anew."""
+        """Close what is open; the next line opens it again."""
 
 
 def priority(level: int) -> int:
@@ -52,7 +52,7 @@ def priority(level: int) -> int:
 
 
 class StreamTarget:
-    """What somebody else opened: stderr, be it a terminal, a pipe, a file or the journal's stream.
+    """What another program opened: stderr, be it a terminal, a pipe, a file or the journal's stream.
 
     `prefixed`: with sd-daemon(3)'s `<N>` before each line, where the journal reads it.
     """
@@ -146,7 +146,7 @@ class JournaldTarget:
         self._socket: socket.socket | None = None
 
     def write(self, line: Line, wait: Wait) -> None:
-        """One datagram; a journald that was started anew has a new socket, so one failure is none."""
+        """One datagram; a journald that was restarted has a new socket, so one failure does not count."""
         data = datagram(line)
         had = self._socket is not None
         try:
@@ -158,7 +158,7 @@ class JournaldTarget:
             self._send(data, wait)
 
     def reopen(self) -> None:
-        """Connect anew with the next line."""
+        """Connect again with the next line."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -43,10 +43,10 @@ KEPT: dict[str, TroubleKind] = {
         (
             (
                 "already in use",
-                "another program listens there: `ss -ltnp` (as root) shows which; end it, or another port",
+                "another program listens there: `ss -ltnp` (as root) shows which; stop it, or use another port",
             ),
-            ("Permission denied", "a port below 1024 is root's: another port in [metrics] listen"),
-            ("assign requested", "this host has no such address (`ip address`): another one in [metrics] listen"),
+            ("Permission denied", "a port below 1024 is root's: use another port in [metrics] listen"),
+            ("assign requested", "this host has no such address (`ip address`): use another one in [metrics] listen"),
             ("Address family", "the unit lacks the drop-in for TCP: systemd/network.conf"),
         ),
     ),
@@ -95,7 +95,7 @@ KEPT: dict[str, TroubleKind] = {
         only=("outcome", "timeout"),  # one that failed is tried again within seconds; one that hangs may hang for long
     ),
     "reap.failed": TroubleKind(
-        "the reaper could not put {what} in order: {message}", ("kind", "what"), ("reap.finished",), DAY
+        "the reaper could not clean up {what}: {message}", ("kind", "what"), ("reap.finished",), DAY
     ),
     "reap.trouble": TroubleKind("the reaper could not look everywhere: {why}", ("why",), (), DAY),
     "row.quarantined": TroubleKind(
@@ -109,7 +109,7 @@ KEPT: dict[str, TroubleKind] = {
     "control.lost": TroubleKind("the control socket {socket} was removed", (), ("control.reopened",), None),
     "control.failed": TroubleKind("a request to {route} failed by a fault of the daemon's: {error}", ("route",)),
 }
-# Told by a fact of `status`, which is true now: its key.
+# Reported by a fact of `status`, which is true now: its key.
 STATE = {
     "config.invalid": "config_problems",
     "call.stuck": "waits_for",

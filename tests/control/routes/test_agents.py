@@ -32,11 +32,11 @@ def test_an_agent_without_a_pid_is_starting_and_gets_its_environment(office: Off
         "NOTIFY_SOCKET": f"{office.directory}/notify/{agent_id}",
         "AGENT_WATCHDOG_SOCKET": office.socket_path,
     }
-    store = office.desk.store.store
+    store = office.context.store.store
     row, task = store.agent(agent_id), store.task("T-1")
     assert row is not None and row.status is Status.STARTING and row.registration.owner_uid == ME
     assert task is not None and task.assigned_agent == agent_id
-    assert office.agent("alpha").promised
+    assert office.agent("alpha").heartbeat.said.promised
     status, answer = office.ask("PATCH", f"/v1/agents/{agent_id}", {"pid": office.process()})
     assert (status, answer["status"]) == (200, "running")
     row = store.agent(agent_id)
@@ -76,7 +76,7 @@ def test_every_fault_is_named_with_its_key_at_once(office: Office) -> None:
     for key in ("name:", "pid:", "tags.0:", "ttl_seconds:", "worktree:", "temp_dir:", "beat_file:", "task:"):
         assert any(line.startswith(key) for line in answer["message"].splitlines()), key
     assert "\x1b" not in answer["message"]
-    assert len(office.desk.fleet) == 0
+    assert len(office.context.fleet) == 0
 
 
 @pytest.mark.parametrize("name", ["all", "stalled", "orphans", "42", "a b", "", "x" * 65, "tag:x", "ä", "--force"])
@@ -114,7 +114,7 @@ def test_the_same_registration_again_is_no_second_agent(office: Office) -> None:
     body = {"name": "alpha", "agent_id": agent_id, "pid": pid}
     assert office.ask("POST", "/v1/agents", body)[0] == 201
     assert office.ask("POST", "/v1/agents", body)[0] == 200
-    assert len(office.desk.fleet) == 1
+    assert len(office.context.fleet) == 1
     assert office.ask("POST", "/v1/agents", {**body, "pid": office.process()})[0] == 409
     assert office.ask("POST", "/v1/agents", {**body, "name": "beta"})[0] == 409
     office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
@@ -128,10 +128,10 @@ def test_a_beat_may_say_what_an_agent_is_that_nobody_gave_a_type(office: Office)
     for name, given, kept in (("alpha", "", "claude"), ("beta", "mine", "mine")):
         agent_id = office.ask("POST", "/v1/agents", {"name": name, "type": given})[1]["agent_id"]
         assert office.ask("POST", f"/v1/agents/{agent_id}/beat", {"type": "claude"})[0] == 204
-        agent = office.desk.fleet.get(agent_id)
+        agent = office.context.fleet.get(agent_id)
         assert agent is not None
         assert (agent.reg.agent_type, agent.policy.after.total_seconds()) == (kept, 900 if kept == "claude" else 120)
-        row = office.desk.store.store.agent(agent_id)
+        row = office.context.store.store.agent(agent_id)
         assert row is not None
         assert row.registration.agent_type == kept
 
@@ -143,7 +143,7 @@ def test_log_and_transcript_are_kept_and_a_beat_may_move_the_transcript(office: 
     assert office.ask("POST", f"/v1/agents/{agent_id}/beat", {"transcript": "/t/2.jsonl"})[0] == 204
     shown = office.ask("GET", f"/v1/agents/{agent_id}")[1]["agent"]
     assert (shown["log"], shown["transcript"]) == ("/var/log/x.log", "/t/2.jsonl")
-    row = office.desk.store.store.agent(agent_id)
+    row = office.context.store.store.agent(agent_id)
     assert row is not None and row.registration.transcript == "/t/2.jsonl"
     assert office.ask("POST", "/v1/agents", {"name": "beta", "transcript": "t.jsonl"})[0] == 400
 
@@ -166,7 +166,7 @@ def test_processes_that_are_never_agents_are_refused(office: Office) -> None:
     for pid, expected in cases.items():
         status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "pid": pid})
         assert (status, answer["message"].startswith("pid: ")) == (expected, True), (pid, answer)
-    assert len(office.desk.fleet) == 1
+    assert len(office.context.fleet) == 1
 
 
 def test_the_run_of_an_agent_is_no_agent(office: Office) -> None:
@@ -177,7 +177,7 @@ def test_the_run_of_an_agent_is_no_agent(office: Office) -> None:
     office.processes.append(wrapper)
 
     def known() -> bool:
-        return any(agent.identity is not None for agent in office.desk.fleet)
+        return any(agent.identity is not None for agent in office.context.fleet)
 
     wait_for(known, "it is registered with its pid")
     status, answer = office.ask("POST", "/v1/agents", {"name": "outer", "pid": wrapper.pid})
@@ -196,7 +196,7 @@ def test_a_limit_shorter_than_two_beats_is_refused_or_raised(office: Office) -> 
     status, answer = office.ask("POST", "/v1/agents", {"name": "alpha", "interval_seconds": 14400})
     assert status == 201
     assert "raised to 8h" in answer["notes"][0]
-    assert office.agent("alpha").after == timedelta(hours=8)
+    assert office.agent("alpha").heartbeat.silence.after == timedelta(hours=8)
     told = [event for event in office.log.events if event["event"] == "agent.registered"]
     assert "raised to 8h" in str(told[0]["note"])
 
@@ -244,9 +244,9 @@ def test_run_tells_how_its_agent_ended(office: Office) -> None:
     agent_id = office.register("alpha")
     before = office.looked
     assert office.ask("PATCH", f"/v1/agents/{agent_id}", {"exit_code": 3})[0] == 200
-    assert (office.agent("alpha").exit_code, office.looked) == (3, before + 1)
+    assert (office.agent("alpha").exit.code, office.looked) == (3, before + 1)
     assert office.ask("PATCH", f"/v1/agents/{agent_id}", {"exit_signal": 9})[0] == 200
-    assert office.agent("alpha").exit_signal == 9
+    assert office.agent("alpha").exit.signal == 9
     for body in ({}, {"exit_code": 1, "exit_signal": 9}, {"exit_code": 256}, {"exit_code": True}):
         assert office.ask("PATCH", f"/v1/agents/{agent_id}", body)[0] == 400, body
 
@@ -270,7 +270,7 @@ body = b'{"name": "alpha", "source": "run"}'
 s.sendall(b"POST /v1/agents HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
 """
 
-    held = office.desk.registrar.turn(ME)
+    held = office.context.registrar.turn(ME)
 
     def hold() -> Awaitable[Any]:
         return held.__aenter__()
@@ -293,7 +293,11 @@ def test_a_beat_renews_silence_and_the_same_again_is_a_new_one(office: Office) -
     for count in (1, 2):
         assert office.ask("POST", f"/v1/agents/{agent_id}/beat", said) == (204, {})
         agent = office.agent("alpha")
-        assert (agent.beats, agent.silence, agent.note) == (count, timedelta(), "builds")
+        assert (agent.heartbeat.rhythm.beats, agent.heartbeat.silence.lasted, agent.heartbeat.said.note) == (
+            count,
+            timedelta(),
+            "builds",
+        )
     status, answer = office.ask("POST", f"/agents/{agent_id}/beat", {"state": "dancing"})
     assert (status, answer["message"][:6]) == (400, "state:")
 
@@ -305,22 +309,25 @@ def test_an_old_beat_shortens_silence_but_never_lengthens_it(office: Office) -> 
     for age, silence, left in ((30, 100, 30), (30, 10, 10), (500, 100, 100)):
         office.age("alpha", silence)
         assert office.ask("POST", path, {"age_seconds": age})[0] == 204
-        assert office.agent("alpha").silence == timedelta(seconds=left), age
-    assert office.agent("alpha").beats == 3
+        assert office.agent("alpha").heartbeat.silence.lasted == timedelta(seconds=left), age
+    assert office.agent("alpha").heartbeat.rhythm.beats == 3
     office.age("alpha", 300, late_looks=2, touched=None)
     office.ask("POST", path, {"age_seconds": 500})
-    assert (office.agent("alpha").silence, office.agent("alpha").late_looks) == (timedelta(seconds=300), 2)
+    assert (
+        office.agent("alpha").heartbeat.silence.lasted,
+        office.agent("alpha").heartbeat.silence.doubts.late_looks,
+    ) == (timedelta(seconds=300), 2)
     agent, mono = office.agent("alpha"), time.monotonic()
     agent.watch(mono - 5, mono, 20)
-    assert agent.silence == timedelta(seconds=305), "and its silence goes on from where it was"
+    assert agent.heartbeat.silence.lasted == timedelta(seconds=305), "and its silence goes on from where it was"
     office.age("alpha", 10, touched=None)  # at a look 40 s ago
     office.ask("POST", path, {"age_seconds": 30})
     mono = time.monotonic()
     agent.watch(mono - 40, mono, 60)
-    assert 30 <= agent.silence.total_seconds() < 35, "from when it was said, and not from that look on"
+    assert 30 <= agent.heartbeat.silence.lasted.total_seconds() < 35, "from when it was said, and not from that look on"
     office.ask("POST", path, {"age_seconds": 30, "silent_for_seconds": 100})
-    assert office.agent("alpha").lease_left == timedelta(seconds=70)
-    assert office.agent("alpha").silence == timedelta()
+    assert office.agent("alpha").heartbeat.ages.lease_left == timedelta(seconds=70)
+    assert office.agent("alpha").heartbeat.silence.lasted == timedelta()
 
 
 def test_a_beat_for_one_that_is_ended_or_has_ended_is_a_conflict(office: Office) -> None:
@@ -329,7 +336,7 @@ def test_a_beat_for_one_that_is_ended_or_has_ended_is_a_conflict(office: Office)
     office.age("alpha", status=Status.ENDING, verdict=Verdict.STALLED)
     status, answer = office.ask("POST", f"/v1/agents/{agent_id}/beat", {})
     assert status == 409
-    assert "is being ended" in answer["message"]
+    assert "is being killed" in answer["message"]
     office.age("alpha", status=Status.STARTING)
     office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
     status, answer = office.ask("POST", f"/v1/agents/{agent_id}/beat", {})
@@ -349,7 +356,7 @@ def test_a_process_in_a_setuid_program_is_nobodys_to_register(office: Office) ->
             assert f"real uid {ALICE}, effective 0, saved 0, file system 0" in answer["message"]
         process.do("os.setresuid(0, 0, 0)")
         assert office.ask_as(ALICE, "POST", "/v1/agents", {"name": "whole", "pid": process.pid})[0] == 403
-    assert len(office.desk.fleet) == 0
+    assert len(office.context.fleet) == 0
 
 
 @pytest.mark.skipif(not ROOT, reason="needs root: acting as another uid")
@@ -363,7 +370,7 @@ def test_a_pid_that_is_told_later_makes_an_owner_of_roots_agents_alone(office: O
     assert office.ask("PATCH", f"/v1/agents/{roots}", {"pid": office.process(BOB)})[0] == 200
     assert office.ask_as(ALICE, "PATCH", f"/v1/agents/{alices}", {"pid": office.process(ALICE)})[0] == 200
     for name, owner in (("roots", BOB), ("alices", ALICE)):
-        row = office.desk.store.store.agents_by_name(name)[0]
+        row = office.context.store.store.agents_by_name(name)[0]
         assert office.agent(name).reg.owner_uid == row.registration.owner_uid == owner
         assert not row.registration.dropped
 
@@ -386,7 +393,7 @@ def test_an_agent_that_drops_from_root_is_the_users_for_good(office: Office) -> 
         process.do(f"os.setresuid({BOB}, {BOB}, {BOB})")
         assert office.ask_as(BOB, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 403
         assert office.agent("alpha").reg == reg
-        row = office.desk.store.store.agent(alpha)
+        row = office.context.store.store.agent(alpha)
         assert row is not None and (row.registration.owner_uid, row.registration.dropped) == (ALICE, True)
 
 
@@ -395,7 +402,7 @@ def test_a_temp_dir_that_would_never_be_removed_is_told_at_once(office: Office) 
     status, answer = office.ask("POST", "/v1/agents", {"name": "alpha", "temp_dir": "/etc"})
     assert status == 201
     assert answer["notes"] == [
-        "temp_dir: /etc lies below none of cleanup.roots (/tmp, /var/tmp), so it is never removed"
+        "temp_dir: /etc is not below any of cleanup.roots (/tmp, /var/tmp), so it is never removed"
     ]
     for name, temp in (("beta", "/tmp/x"), ("gamma", "/scratch/agent-watchdog-gamma-1a2b3c4d")):
         status, answer = office.ask("POST", "/v1/agents", {"name": name, "temp_dir": temp})
@@ -408,7 +415,7 @@ def in_the_same_moment(office: Office, uid: int, first: Callable[[], int], secon
     That takes until the second one writes, too, or waits for its turn.
     """
     begun: list[object] = []
-    written, former, turns = asyncio.Event(), office.desk.store.write, office.desk.registrar._turns
+    written, former, turns = asyncio.Event(), office.context.store.write, office.context.registrar._turns
 
     def waits() -> bool:
         turn = turns.get(uid)
@@ -419,7 +426,7 @@ def in_the_same_moment(office: Office, uid: int, first: Callable[[], int], secon
         await written.wait()
         return await former(*words)
 
-    office.desk.store.write = write  # type: ignore[method-assign,assignment]
+    office.context.store.write = write  # type: ignore[method-assign,assignment]
     with ThreadPoolExecutor() as pool:
         answers = [pool.submit(first)]
         wait_for(lambda: begun, "the first one is being written")
@@ -440,8 +447,8 @@ def test_a_process_that_two_tell_of_in_one_moment_is_one_agents(office: Office, 
     first, second = asks if known_first else reversed(asks)
 
     assert in_the_same_moment(office, ME, first, second) == [200 if known_first else 201, 409]
-    assert [agent.identity.pid for agent in office.desk.fleet if agent.identity] == [pid]
-    rows = [row for name in ("alpha", "by-its-hook") for row in office.desk.store.store.agents_by_name(name)]
+    assert [agent.identity.pid for agent in office.context.fleet if agent.identity] == [pid]
+    rows = [row for name in ("alpha", "by-its-hook") for row in office.context.store.store.agents_by_name(name)]
     assert [row.identity.pid for row in rows if row.identity] == [pid]
 
 
@@ -457,7 +464,7 @@ def test_a_name_that_two_take_in_one_moment_is_one_agents(office: Office) -> Non
     )
 
     assert found == [201, 409]
-    assert len(list(office.desk.fleet.named("alpha", ALICE))) == 1
+    assert len(list(office.context.fleet.named("alpha", ALICE))) == 1
 
 
 @pytest.mark.skipif(not ROOT, reason="needs root: only root's daemon takes an agent from another one")
@@ -470,7 +477,7 @@ def test_an_order_of_roots_takes_an_agent_over_whatever_its_daemon_calls_it(
     us, process = read_identity(os.getpid(), HOST), read_identity(pid, HOST)
     assert us is not None and process is not None
     holder = Holder(DaemonProcess(ALICE, us.pid, us.start_ticks), "/nowhere/control.sock", "b" * 32, there)
-    office.desk.custodians._learnt[pid, process.start_ticks] = (holder, us, float("inf"))
+    office.context.discovery.custodians._learnt[pid, process.start_ticks] = (holder, us, float("inf"))
     status, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
     assert status == 200, answer
     assert [name for name, *_ in office.worker.asked] == [here.format(pid)]

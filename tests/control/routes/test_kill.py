@@ -7,6 +7,7 @@ import pytest
 
 from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, wait_for
 from watchdog.core.agent import Status, Verdict
+from watchdog.core.decision import Veto
 from watchdog.core.kill import Reason
 
 COMMAND_KEYS = {
@@ -45,7 +46,7 @@ def test_a_secret_in_a_reason_reaches_nobody(office: Office) -> None:
     office.ask("POST", "/v1/kill", {"targets": ["alpha"], "reason": "curl: Authorization: Bearer hunter2 refused"})
     ((_, _, options, _),) = office.worker.asked
     assert options.text == "curl: Authorization: Bearer *** refused"
-    (held,) = office.desk.store.store.active_holds(office.desk.host)
+    (held,) = office.context.store.store.active_holds(office.context.host)
     assert held.reason == "until token=*** is changed"
 
 
@@ -161,7 +162,7 @@ def test_stop_and_cancel_end_politely(office: Office) -> None:
     assert (answer["success"], office.worker.asked[0][1]) == (True, Reason.STOP)
     status, answer = office.ask("POST", "/v1/cancel", {"targets": ["T-2"]})
     assert (status, answer["success"], answer["agents_killed"]) == (200, True, 1)
-    task = office.desk.store.store.task("T-2")
+    task = office.context.store.store.task("T-2")
     assert task is not None and task.status == "cancelled"
     _, answer = office.ask("POST", "/v1/cancel", {"targets": ["T-9"]})
     assert answer["results"][0]["error"] == "agent_not_found"
@@ -172,32 +173,32 @@ def test_a_held_agent_is_not_ended_until_it_is_released(office: Office) -> None:
     agent_id = office.register("alpha", tags=["x"])
     status, answer = office.ask("POST", "/v1/hold", {"targets": ["alpha"], "reason": "debugging", "for_seconds": 3600})
     assert (status, answer["success"]) == (200, True)
-    now = office.desk.now()
-    reason = office.desk.holds.reason_for(agent_id, now)
+    now = office.context.now()
+    reason = office.context.holds.reason_for(agent_id, now)
     assert reason is not None and reason.startswith("debugging (by uid")
-    assert office.desk.holds.reason_for(agent_id, now + timedelta(hours=2)) is None
-    assert office.desk.holds.reason_for(None, now) is None
+    assert office.context.holds.reason_for(agent_id, now + timedelta(hours=2)) is None
+    assert office.context.holds.reason_for(None, now) is None
     status, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
     assert (status, answer["error"]) == (409, "held")
     assert "unhold alpha" in answer["message"]
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["tag:x"]})
     assert answer["results"][0]["error"] == "held"
-    assert [row.agent_id for row in office.desk.store.store.active_holds(HOST)] == [agent_id]
+    assert [row.agent_id for row in office.context.store.store.active_holds(HOST)] == [agent_id]
     office.ask("POST", "/v1/hold", {"targets": ["alpha"], "reason": "again"})
-    assert [row.reason for row in office.desk.store.store.active_holds(HOST)] == ["again"]
+    assert [row.reason for row in office.context.store.store.active_holds(HOST)] == ["again"]
     assert office.ask("POST", "/v1/unhold", {"targets": ["alpha"]})[1]["results"][0]["message"] == "no longer held"
-    assert office.desk.store.store.active_holds(HOST) == []
+    assert office.context.store.store.active_holds(HOST) == []
     assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
 
 
 def test_a_hold_that_comes_too_late_says_so_and_is_not_kept(office: Office) -> None:
     """Also where the first signal overtook it; the others of the same command are held."""
     late, other = office.register("late", tags=["x"]), office.register("other", tags=["x"])
-    agent = office.desk.fleet.get(late)
+    agent = office.context.fleet.get(late)
     assert agent is not None
-    store = office.desk.store.store
-    store.open_request("r1", late, Reason.STALLED, by="daemon", now=office.desk.now(), options={})
-    agent.request_id, agent.status = "r1", Status.ENDING
+    store = office.context.store.store
+    store.open_request("r1", late, Reason.STALLED, by="daemon", now=office.context.now(), options={})
+    agent.ending.request_id, agent.status = "r1", Status.ENDING
 
     status, answer = office.ask("POST", "/v1/hold", {"targets": ["late"]})
     assert (status, answer["error"]) == (409, "conflict")
@@ -215,18 +216,31 @@ def test_a_hold_that_comes_too_late_says_so_and_is_not_kept(office: Office) -> N
     _, answer = office.ask("POST", "/v1/hold", {"targets": ["late", "other"]})
     assert [result["success"] for result in answer["results"]] == [False, True]
     assert [row.agent_id for row in store.active_holds(HOST)] == [other]
-    assert office.desk.holds.reason_for(late, office.desk.now()) is None
+    assert office.context.holds.reason_for(late, office.context.now()) is None
 
 
 def test_a_hold_on_all_binds_the_daemon_not_the_operator(office: Office) -> None:
     """Without targets the daemon ends nobody by itself; a kill by name still works."""
     office.register("alpha")
     assert office.ask("POST", "/v1/hold", {"reason": "upgrade"})[0] == 200
-    assert office.desk.holds.reason_for(None, office.desk.now()) is not None
+    assert office.context.holds.reason_for(None, office.context.now()) is not None
     assert office.ask("GET", "/v1/status")[1]["holds"][0]["reason"] == "upgrade"
     assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
     assert office.ask("POST", "/v1/unhold", {})[0] == 200
-    assert office.desk.holds.reason_for(None, office.desk.now()) is None
+    assert office.context.holds.reason_for(None, office.context.now()) is None
+
+
+def test_unhold_without_targets_names_the_daemon_s_own_holds_that_it_lifts(office: Office) -> None:
+    """They were lifted without a word: whoever only wanted an operator's hold away learned nothing of them."""
+    office.context.safeguards._doubt(Veto.PRESSURE, "the host is overloaded: load 9 a core")
+
+    (result,) = office.ask("POST", "/v1/unhold", {})[1]["results"]
+    (again,) = office.ask("POST", "/v1/unhold", {})[1]["results"]
+
+    assert result["message"] == (
+        "no longer held; lifted what made the daemon itself hold back kills: the host is overloaded: load 9 a core"
+    )
+    assert again["message"] == "they were not held"
 
 
 def test_remove_closes_only_what_is_gone(office: Office) -> None:
@@ -315,4 +329,4 @@ def test_the_row_of_an_ended_agent_tells_its_outcome(office: Office) -> None:
     for word in ("alpha", agent_id):
         status, answer = office.ask("GET", f"/v1/agents/{word}")
         assert (status, answer["agent"]["status"]) == (200, Status.KILLED)
-    wait_for(lambda: not list(office.desk.fleet), "the fleet is empty")
+    wait_for(lambda: not list(office.context.fleet), "the fleet is empty")

@@ -37,7 +37,7 @@ class Helper:
 @pytest.fixture
 def helper(office: Office) -> Helper:
     """The one of all owners."""
-    office.desk.owners.call_alone = (made := Helper([TRANSCRIPT])).ask  # type: ignore[method-assign]
+    office.context.helpers.call_alone = (made := Helper([TRANSCRIPT])).ask  # type: ignore[method-assign]
     return made
 
 
@@ -63,7 +63,7 @@ def test_a_conversation_that_a_living_agent_is_in_stays(office: Office) -> None:
     office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
     status, answer = office.ask("POST", "/v1/purge", {"agent": "alpha", "yes": True})
     assert (status, answer["error"]) == (409, "conflict")
-    assert answer["message"].startswith(f"beta is in conversation {ID} too; end it first")
+    assert answer["message"].startswith(f"beta is in conversation {ID} too; stop it first")
     office.ask("POST", "/v1/kill", {"targets": ["beta"]})
     status, answer = office.ask("POST", "/v1/purge", {"agent": "alpha", "yes": True})
     assert (status, answer["action"], answer["paths"]) == (200, "purged", [TRANSCRIPT])

@@ -24,9 +24,9 @@ def test_an_owner_that_gave_no_answer_is_named_with_the_time_it_had(named: bool,
 
     store = SimpleNamespace(read=read, store=SimpleNamespace(trashes=None))
     owners = SimpleNamespace(call_alone=call_alone)
-    desk = cast("ControlContext", SimpleNamespace(store=store, host="here", owners=owners))
-    found, problems = asyncio.run(_of_owner(desk, 1000, None, named=named))
+    context = cast("ControlContext", SimpleNamespace(store=store, host="here", helpers=owners))
+    found, problems = asyncio.run(_of_owner(context, 1000, None, named=named))
     assert (found, waited) == ([], [limit])
     assert isinstance(problems[0], Unheard)
-    assert problems[0].startswith(f"uid 1000: not looked into: its helper has {limit:g} s, and gave no answer")
+    assert problems[0].startswith(f"uid 1000: not searched: its helper gave no answer within {limit:g} s")
     assert ("--repository" in problems[0]) is not named

@@ -46,7 +46,7 @@ def speak(office: Office, server: int, cwd: str = "/srv/elsewhere", **more: Any)
 
 
 def served(office: Office, name: str) -> set[tuple[str, int]]:
-    return {(session, one.pid) for session, one in office.agent(name).served}
+    return {(session, one.pid) for session, one in office.agent(name).reg.served}
 
 
 def test_one_that_nobody_here_began_is_an_agent_of_its_own(office: Office, codex: Start) -> None:
@@ -55,10 +55,10 @@ def test_one_that_nobody_here_began_is_an_agent_of_its_own(office: Office, codex
     assert speak(office, server)[0] == 204
     assert speak(office, server)[0] == 204
     found = office.agent(NAME)
-    assert (found.status, found.identity, found.beats) == (Status.RUNNING, None, 2)
-    assert found.served == {(SESSION, found.reg.entries[0].also[0])}
-    assert found.reg.entries[0].also == (read_identity(server, office.desk.host),)
-    assert "codex app-server" in found.shared
+    assert (found.status, found.identity, found.heartbeat.rhythm.beats) == (Status.RUNNING, None, 2)
+    assert found.reg.served == {(SESSION, found.reg.entries[0].also[0])}
+    assert found.reg.entries[0].also == (read_identity(server, office.context.host),)
+    assert "codex app-server" in found.reg.shared(found.perhaps.values())
 
 
 def test_the_same_session_in_another_server_is_another_agent(office: Office, codex: Start) -> None:
@@ -66,9 +66,9 @@ def test_the_same_session_in_another_server_is_another_agent(office: Office, cod
     servers = codex(*SHARED), codex(*SHARED)
     for server in (*servers, *servers):
         assert speak(office, server)[0] == 204
-    assert len(office.desk.fleet) == 2
-    assert [agent.beats for agent in office.desk.fleet] == [2, 2]
-    assert {pid for agent in office.desk.fleet for _, pid in served(office, agent.reg.name)} == set(servers)
+    assert len(office.context.fleet) == 2
+    assert [agent.heartbeat.rhythm.beats for agent in office.context.fleet] == [2, 2]
+    assert {pid for agent in office.context.fleet for _, pid in served(office, agent.reg.name)} == set(servers)
 
 
 def test_a_server_that_was_started_anew_is_its_sessions_service(office: Office, codex: Start) -> None:
@@ -87,11 +87,11 @@ def test_a_server_that_was_started_anew_is_its_sessions_service(office: Office, 
     third = codex(*SHARED)
     assert speak(office, third, place)[0] == 204
     assert served(office, "one") == {(SESSION, third)}
-    row = office.desk.store.store.agent(office.agent("one").agent_id)
+    row = office.context.store.store.agent(office.agent("one").agent_id)
     assert row is not None
     assert [[each.pid for each in one.also] for one in row.registration.entries] == [[third]]
-    assert len(office.desk.fleet) == 1
-    assert office.agent("one").beats == 5
+    assert len(office.context.fleet) == 1
+    assert office.agent("one").heartbeat.rhythm.beats == 5
 
 
 def test_one_whose_agent_was_ended_has_nothing_more_to_do(office: Office, codex: Start) -> None:
@@ -101,9 +101,9 @@ def test_one_whose_agent_was_ended_has_nothing_more_to_do(office: Office, codex:
     assert office.ask("POST", "/v1/kill", {"targets": [NAME]})[1]["success"]
     status, answer = speak(office, server)
     assert (status, answer["stop"]["deadline_seconds"]) == (200, 0.0)
-    assert not len(office.desk.fleet)
+    assert not len(office.context.fleet)
     assert speak(office, server, begins=True)[0] == 204
-    assert office.agent(NAME).beats == 1
+    assert office.agent(NAME).heartbeat.rhythm.beats == 1
 
 
 def test_its_end_is_its_agents_alone(office: Office, codex: Start) -> None:
@@ -125,7 +125,7 @@ def test_what_is_no_service_is_refused(office: Office, codex: Start) -> None:
     """A client, another program, a number that nobody has: each by its own answer, and nobody is registered."""
     for pid, status in ((codex(place="api"), 400), (office.process(), 400), (4_000_000, 404)):
         assert speak(office, pid)[0] == status
-    assert not len(office.desk.fleet)
+    assert not len(office.context.fleet)
 
 
 def test_a_service_that_somebody_runs_is_that_agent(office: Office, codex: Start) -> None:
@@ -133,4 +133,4 @@ def test_a_service_that_somebody_runs_is_that_agent(office: Office, codex: Start
     server = codex(*SHARED)
     office.register("served", pid=server)
     assert speak(office, server)[0] == 204
-    assert (office.agent("served").beats, office.agent("served").served) == (1, frozenset())
+    assert (office.agent("served").heartbeat.rhythm.beats, office.agent("served").reg.served) == (1, frozenset())

@@ -69,7 +69,7 @@ def test_the_outlook_says_that_the_daemon_only_observes(office: Office) -> None:
     office.register("alpha", stall_after_seconds=60)
     office.age("alpha", verdict=Verdict.STALLED)
     assert "only observes" not in str(office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"])
-    office.desk.settings = replace(office.desk.settings, mode="observe")
+    office.context.registrar.apply(replace(office.context.settings, mode="observe"))
 
     assert office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"][-1].startswith("The daemon only observes")
 
@@ -117,9 +117,9 @@ def test_a_follower_sees_everything_once_it_happens_and_over_a_restart(office: O
 
 def test_a_follower_who_does_not_read_stops_nobody(office: Office) -> None:
     """A full pipe waits by itself; others are answered at once."""
-    store = office.desk.store.store
+    store = office.context.store.store
     for _ in range(40):
-        store.add_event("agent.late", None, "test", "x" * 20_000, office.desk.now())
+        store.add_event("agent.late", None, "test", "x" * 20_000, office.context.now())
     connection = office.connect()
     connection.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
     for number in range(5):
@@ -143,9 +143,10 @@ def test_the_words_of_the_daemon_s_errors_are_for_admins_alone(office: Office) -
     """They name agents and paths of others; that there are any, and the remedy, everybody sees."""
     office.register("alpha-secret")
     trouble = {"event": "notify.failed", "what": "the pager failed for alpha-secret", "todo": "the line has its words"}
-    office.desk.facts = lambda: {"troubles": [trouble]}
-    office.on_loop(lambda: setattr(next(iter(office.desk.fleet)), "status", Status.UNKILLABLE))
-    office.on_loop(lambda: setattr(next(iter(office.desk.fleet)), "lives_on", "frozen: secret[7]"))
+    office.context.status.facts = lambda: {"troubles": [trouble]}  # type: ignore[method-assign]
+    agent = next(iter(office.context.fleet))
+    office.on_loop(lambda: agent.become(Status.UNKILLABLE))
+    office.on_loop(lambda: agent.ending.survived("frozen: secret[7]"))
 
     _, mine = office.ask("GET", "/v1/status")
     _, theirs = office.ask_as(ALICE, "GET", "/v1/status")
@@ -158,7 +159,7 @@ def test_the_words_of_the_daemon_s_errors_are_for_admins_alone(office: Office) -
 def test_metrics_are_prometheus_text_without_names(office: Office) -> None:
     """Verdicts, kills, holds and the last sweep are there; no agent's name ever is a label."""
     office.register("alpha-secret")
-    office.on_loop(lambda: office.desk.metrics.kills.labels(reason="stalled", outcome="killed").inc())
+    office.on_loop(lambda: office.metrics.kills.labels(reason="stalled", outcome="killed").inc())
     connection = office.connect()
     connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     received = b""

@@ -1,12 +1,15 @@
 """What `why` says would change a verdict is what changes it, at the moment that it names."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from watchdog.agents.fleet import Agent
+from tests.agents.state_of import put
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
 from watchdog.agents.holds import Holds
 from watchdog.control.views.next_change import held_back, next_changes
 from watchdog.core.agent import Policy, Registration, State, Status, Verdict
@@ -24,11 +27,10 @@ def agent(**state: Any) -> Agent:
     """One that beats, and is so silent that each further look confirms it."""
     identity = Identity("host", "boot", 4711, 1)
     one = Agent(Registration("a" * 32, "alpha", 1000, "host", "boot", identity=identity), Policy(), Status.RUNNING)
-    one.promised, one.beats, one.late_looks, one.first_look = True, 1, 9, False
+    put(one, promised=True, beats=1, late_looks=9, first_look=False)
     if state.pop("busy", False):
         one.sights.see(ActivityKind.LOG, "its log grew")
-    for key, value in state.items():
-        setattr(one, key, value)
+    put(one, **state)
     return one
 
 
@@ -42,14 +44,16 @@ def times_in(sentence: str) -> list[timedelta]:
 def after(one: Agent, passed: timedelta) -> tuple[str, bool]:
     """Its verdict, and whether it failed to start, when nothing but that time has passed."""
     later = one.copy()
-    later.silence, later.age, later.state_age = one.silence + passed, one.age + passed, one.state_age + passed
-    later.halted = one.halted + passed if one.halt is not None else one.halted
-    later.unread = None if one.unread is None else one.unread + passed
-    if one.progress_age is not None:
-        later.progress_age = one.progress_age + passed
+    silence, ages, seen = later.heartbeat.silence, later.heartbeat.ages, one.heartbeat.silence.hindrance
+    silence.lasted, ages.age, ages.state_age = silence.lasted + passed, ages.age + passed, ages.state_age + passed
+    halted = seen.halted + passed if seen.halt is not None else seen.halted
+    unread = None if seen.unread is None else seen.unread + passed
+    silence.hindrance = replace(seen, halted=halted, unread=unread)
+    if one.heartbeat.ages.progress_age is not None:
+        later.heartbeat.ages.progress_age = one.heartbeat.ages.progress_age + passed
     if one.sights.seen:  # seen again meanwhile
         later.sights.see(ActivityKind.LOG, "its log grew")
-    found = judge(later.observe(Presence.ALIVE, 0.0, 10.0), one.policy)
+    found = judge(judging.observe(later, Presence.ALIVE, 0.0, 10.0), one.policy)
     return found.verdict.value, found.overdue
 
 
@@ -74,8 +78,8 @@ def after(one: Agent, passed: timedelta) -> tuple[str, bool]:
 def test_the_verdict_changes_when_it_says(state: dict[str, Any]) -> None:
     """P17: a limit that follows from two, or begins late, is named as what is left of it, and is as it says."""
     one = agent(**state)
-    now = judge(one.observe(Presence.ALIVE, 0.0, 10.0), one.policy)
-    one.verdict, one.line = now.verdict, now.line
+    now = judge(judging.observe(one, Presence.ALIVE, 0.0, 10.0), one.policy)
+    one.judged.verdict, one.judged.line = now.verdict, now.line
     sentence = next_changes(one, Holds(), datetime.now(UTC))[0]
 
     (left,) = times_in(sentence)
@@ -90,10 +94,10 @@ def test_what_another_daemon_watches_is_not_said_to_be_judged_here(gone: bool) -
     """A1: `why` said "late in 17s, and stalled 1 look later" and `list` "silent for 2.7s of 20s", though neither is."""
     holder = Holder(DaemonProcess(0, 7, 1), "/run/agent-watchdog/control.sock", "b" * 32, "beta")
     one = agent(silence=30 * SECOND, elsewhere=holder)
-    now = judge(one.observe(Presence.ABSENT if gone else Presence.ALIVE, 0.0, 10.0), one.policy)
-    one.verdict, one.line = now.verdict, now.line
+    now = judge(judging.observe(one, Presence.ABSENT if gone else Presence.ALIVE, 0.0, 10.0), one.policy)
+    one.judged.verdict, one.judged.line = now.verdict, now.line
 
-    assert (one.why == f"watched by {holder}, not by this daemon") is not gone
+    assert (judging.why(one) == f"watched by {holder}, not by this daemon") is not gone
     said = next_changes(one, Holds(), datetime.now(UTC))
     assert said[0].startswith(f"It is watched by {holder}, as beta.")
     assert "agent-watchdog --socket /run/agent-watchdog/control.sock kill beta" in said[1]
@@ -131,9 +135,9 @@ def test_a_list_says_whose_kill_is_held_back() -> None:
 def test_of_a_read_that_hangs_the_file_and_the_command_are_named() -> None:
     """A3: "its processes could not be looked at; that never means dead", "see the reason above", and no command."""
     one = agent(silence=10 * MINUTE, hangs="/proc/4711/stat")
-    now = judge(one.observe(Presence.UNKNOWN, 0.0, 10.0), one.policy)
-    one.verdict, one.line = now.verdict, now.line
-    assert one.why == "reading /proc/4711/stat hangs, so it counts neither as ended nor as silent"
+    now = judge(judging.observe(one, Presence.UNKNOWN, 0.0, 10.0), one.policy)
+    one.judged.verdict, one.judged.line = now.verdict, now.line
+    assert judging.why(one) == "reading /proc/4711/stat hangs, so it counts neither as ended nor as silent"
     said = next_changes(one, Holds(), datetime.now(UTC))
     assert said[0].startswith("Once /proc/4711/stat can be read again")
     assert said[1].endswith("agent-watchdog kill alpha.")

@@ -16,9 +16,9 @@ from types import FrameType
 from typing import Any
 
 from tests.faults.crash.own import admit
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Beat
-from watchdog.service.main_loop import Daemon
+from watchdog.service.wiring import Parts
 
 PACKAGE = str(Path(__file__).parents[3] / "watchdog")
 
@@ -26,7 +26,7 @@ PACKAGE = str(Path(__file__).parents[3] / "watchdog")
 class Marks:
     """What happened, in order: `beat`, `look` (at the sockets), `step` (of the loop after that look), `signal`."""
 
-    def __init__(self, daemon: Daemon, agent: Agent) -> None:
+    def __init__(self, daemon: Parts, agent: Agent) -> None:
         self.found: list[str] = []
         self.lines = 0
         self._daemon = daemon
@@ -35,7 +35,7 @@ class Marks:
     @contextmanager
     def watching(self, at: int, inject: Callable[[], None]) -> Iterator[None]:
         """Run `inject` when the thread comes to its `at`th line of the package."""
-        drain, send = self._daemon.hearing.sockets.drain, signal.pidfd_send_signal
+        drain, send = self._daemon.tracker.sockets.drain, signal.pidfd_send_signal
         loop = asyncio.get_running_loop()
 
         def looked(agent_id: str) -> None:
@@ -56,14 +56,14 @@ class Marks:
                     inject()
             return trace
 
-        self._daemon.hearing.sockets.drain = looked  # type: ignore[method-assign]
+        self._daemon.tracker.sockets.drain = looked  # type: ignore[method-assign]
         signal.pidfd_send_signal = signalled
         sys.settrace(trace)
         try:
             yield
         finally:
             sys.settrace(None)
-            self._daemon.hearing.sockets.drain = drain  # type: ignore[method-assign]
+            self._daemon.tracker.sockets.drain = drain  # type: ignore[method-assign]
             signal.pidfd_send_signal = send
 
     def by_datagram(self) -> None:
@@ -99,7 +99,7 @@ class Marks:
         return "look beat signal" in " ".join(self.found)
 
 
-async def interleave(daemon: Daemon, at: int, *, word: bool) -> Marks:
+async def interleave(daemon: Parts, at: int, *, word: bool) -> Marks:
     """One silent agent, one sweep, one kill or none; fails when it ends otherwise than it must."""
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
         try:
@@ -107,11 +107,11 @@ async def interleave(daemon: Daemon, at: int, *, word: bool) -> Marks:
             marks = Marks(daemon, agent)
             with marks.watching(at, marks.by_word if word else marks.by_datagram):
                 await daemon.sweeper.sweep()
-                if agent.request_id is not None:
-                    assert await daemon.worker.finished(agent.request_id, 60) is not None
+                if agent.ending.request_id is not None:
+                    assert await daemon.kills.finished(agent.ending.request_id, 60) is not None
             killed = process.poll() is not None
             if not killed:
-                daemon.hearing.forget(agent)
+                daemon.tracker.forget(agent)
         finally:
             process.kill()
     marks.judge(killed=killed)

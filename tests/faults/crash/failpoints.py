@@ -212,7 +212,7 @@ def pid_behind(pidfd: int) -> int:
     for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
         if line.startswith("Pid:"):
             return int(line.split()[1])
-    raise LookupError(f"{pidfd} is no pidfd")
+    raise LookupError(f"{pidfd} is not a pidfd")
 
 
 def main() -> int:

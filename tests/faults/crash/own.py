@@ -11,14 +11,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.clock import Clock
 from watchdog.config import settings as config
 from watchdog.core.agent import Beat, Registration, Status
 from watchdog.host.service_manager import ServiceManager
 from watchdog.processes import identity
-from watchdog.service.main_loop import Daemon
-from watchdog.service.signal_flags import SIGNALS
+from watchdog.service import wiring
+from watchdog.service.signal_flags import SIGNALS, SignalFlags
+from watchdog.service.wiring import Parts, Process
 from watchdog.telemetry import logger
 
 CONFIG = """
@@ -52,7 +53,7 @@ async def own_daemon(
     hooks: str = "",
     text: str = CONFIG,
     clock: Clock | None = None,
-) -> AsyncIterator[Daemon]:
+) -> AsyncIterator[Parts]:
     """Its parts are made, and what the registry holds is taken up. `text`: its configuration; `clock`: its clocks."""
     for name in ("notify", "logs"):
         (directory / name).mkdir(mode=0o700, exist_ok=True)
@@ -61,25 +62,26 @@ async def own_daemon(
     settings = config.load(str(file))
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     sink = logger.set_up("info", settings.log.format, settings.log.file)
-    daemon = Daemon(settings, lambda: settings, ServiceManager({}), logger.get_logger(), sink, None)
-    daemon.clock = clock or daemon.clock
-    setattr(daemon, "locks", None)  # noqa: B010 - the door, which is never opened, would keep them
+    process = Process(
+        settings, lambda: settings, ServiceManager({}), logger.get_logger(), sink, clock or Clock(), locks=None
+    )
     try:
         async with AsyncExitStack() as held:
-            held.callback(daemon.summons.close)
-            await daemon._make(held)
-            await daemon.take_up.everything()
-            yield daemon
-            await daemon.door.close()
-            await daemon.worker.close()
-            daemon.hearing.close()
+            signals = SignalFlags(lambda: None)
+            held.callback(signals.close)
+            parts = await wiring.build(process, held)
+            await parts.recovery.restore_all()
+            yield parts
+            await parts.control.close()
+            await parts.kills.close()
+            parts.tracker.close()
     finally:
         logger.finish(sink)
         for number, handler in handlers.items():  # a daemon that ends ignores them, and so would what is started later
             signal.signal(number, handler)
 
 
-async def admit(daemon: Daemon, pid: int, parent: str | None = None, agent_id: str | None = None) -> Agent:
+async def admit(daemon: Parts, pid: int, parent: str | None = None, agent_id: str | None = None) -> Agent:
     """The process as an agent that has beaten once and is silent for an hour since."""
     found = identity.read_identity(pid, daemon.host)
     now, agent_id = datetime.now(UTC), agent_id or secrets.token_hex(16)
@@ -93,10 +95,13 @@ async def admit(daemon: Daemon, pid: int, parent: str | None = None, agent_id: s
         parent_id=parent,
         created_at=now,
     )
-    path = daemon.hearing.sockets.open(agent_id, reg.owner_uid)
+    path = daemon.tracker.sockets.open(agent_id, reg.owner_uid)
     await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", path)
-    agent = Agent(reg, daemon.settings.policy_for(reg), Status.RUNNING, path, promised=True, first_look=False)
-    daemon.hearing.admit(agent)
+    agent = Agent(reg, daemon.reload.settings.policy_for(reg), Status.RUNNING, path)
+    agent.heartbeat.said.promise(True)
+    agent.judged.first_look = False
+    daemon.tracker.admit(agent)
     agent.beat(Beat(), daemon.clock.mono(), now)
-    agent.touched, agent.silence, agent.late_looks = None, timedelta(hours=1), 9
+    silence = agent.heartbeat.silence
+    silence.touched, silence.lasted, silence.doubts.late_looks = None, timedelta(hours=1), 9
     return agent

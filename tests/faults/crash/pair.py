@@ -98,7 +98,7 @@ async def first(directory: Path, url: str, plan: Path, agent_process: subprocess
     async with own_daemon(directory, url=url, hooks=HOOK) as daemon:
         agent = await admit(daemon, agent_process.pid)
         await daemon.sweeper.sweep()
-        while agent.request_id is not None and daemon.fleet.get(agent.agent_id) is not None:
+        while agent.ending.request_id is not None and daemon.fleet.get(agent.agent_id) is not None:
             await asyncio.sleep(0.005)
 
 
@@ -109,8 +109,8 @@ async def second(directory: Path, url: str, plan: Path, stop: Path) -> None:
         with suppress(RegistryUnavailable):  # while the first is stopped inside a transaction: systemd would restart us
             async with own_daemon(directory, url=url, hooks=HOOK) as daemon:
                 (directory / "up").touch()
-                while not stop.exists() or daemon.worker.busy:
-                    await daemon.take_up.orders()
+                while not stop.exists() or daemon.kills.busy:
+                    await daemon.registry_poll.poll()
                     await daemon.sweeper.sweep()
                     await asyncio.sleep(0.005)
 

@@ -74,7 +74,7 @@ def mostly(right: st.SearchStrategy[Any], wrong: st.SearchStrategy[Any]) -> st.S
 
 
 def same(one: Identity, other: Identity) -> bool:
-    """The same process, as it may be signalled: True == 1, but True is no pid."""
+    """The same process, as it may be signalled: True == 1, but True is not a pid."""
     return all(
         type(a) is type(b) and a == b
         for a, b in (

@@ -28,7 +28,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.faults.crash.own import admit, own_daemon
-from watchdog.agents.fleet import Agent
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.registry.store import Store
@@ -108,7 +109,7 @@ class Families(RuleBasedStateMachine):
         self.held = AsyncExitStack()
         daemon = own_daemon(self.dir, url=f"sqlite:///{self.dir}/registry.db", grace=GRACE)
         self.daemon = self.wait(self.held.enter_async_context(daemon))
-        self.daemon.hearing.ends.look = nobody_looks
+        self.daemon.tracker.ends.look = nobody_looks
         self.started: list[subprocess.Popen[bytes]] = []
         self.processes: list[Process] = []
         self.agents: dict[str, Agent] = {}  # those that are open
@@ -167,8 +168,8 @@ class Families(RuleBasedStateMachine):
         agent_id = process.agent_id
         assert agent_id is not None
         self.agents[agent_id] = self.wait(admit(self.daemon, process.pid, parent, agent_id))
-        self.agents[agent_id].silence = timedelta()
-        self.agents[agent_id].late_looks = 0
+        self.agents[agent_id].heartbeat.silence.lasted = timedelta()
+        self.agents[agent_id].heartbeat.silence.doubts.late_looks = 0
 
     @property
     def living(self) -> list[Process]:
@@ -281,9 +282,13 @@ class Families(RuleBasedStateMachine):
     @rule(data=st.data())
     def falls_silent(self, data: st.DataObject) -> None:
         agent = self.agents[data.draw(st.sampled_from(list(self.agents)), "agent")]
-        self.daemon.hearing.sockets.drain(agent.agent_id)  # what it said before
-        agent.touched, agent.silence, agent.late_looks = None, timedelta(hours=9), 9
-        agent.settled_until = timedelta()  # it was never healthy since
+        self.daemon.tracker.sockets.drain(agent.agent_id)  # what it said before
+        agent.heartbeat.silence.touched, agent.heartbeat.silence.lasted, agent.heartbeat.silence.doubts.late_looks = (
+            None,
+            timedelta(hours=9),
+            9,
+        )
+        agent.heartbeat.silence.doubts.settled_until = timedelta()  # it was never healthy since
         self.silent.add(agent.agent_id)
 
     @precondition(lambda self: self.tree(self.agents))
@@ -303,7 +308,7 @@ class Families(RuleBasedStateMachine):
 
     def the_daemon_looks(self) -> None:
         """At /proc."""
-        self.wait(self.daemon.sweeper._scanner.trees())
+        self.wait(self.daemon.processes._scanner.trees())
         self.looked()
 
     @rule()
@@ -317,9 +322,9 @@ class Families(RuleBasedStateMachine):
         }
         agents = [self.agents[agent_id] for agent_id in expected]
         self.wait(self.daemon.sweeper.sweep())
-        passed_over = [f"{agent.agent_id}: {agent.why}" for agent in agents if agent.request_id is None]
+        passed_over = [f"{agent.agent_id}: {judging.why(agent)}" for agent in agents if agent.ending.request_id is None]
         assert not passed_over, passed_over
-        self.all_end(agents, [str(agent.request_id) for agent in agents], expected)
+        self.all_end(agents, [str(agent.ending.request_id) for agent in agents], expected)
 
     @precondition(lambda self: self.agents)
     @rule(data=st.data(), force=st.booleans(), twice=st.booleans())
@@ -331,7 +336,7 @@ class Families(RuleBasedStateMachine):
         async def order() -> list[str]:
             options = KillOptions(force=force)
             asked = [
-                self.daemon.worker.request(a, Reason.OPERATOR, options, "t") for a in agents for _ in range(1 + twice)
+                self.daemon.kills.request(a, Reason.OPERATOR, options, "t") for a in agents for _ in range(1 + twice)
             ]
             return await asyncio.gather(*asked)
 
@@ -345,7 +350,7 @@ class Families(RuleBasedStateMachine):
         trees = {agent.agent_id: {p.pid for p in self.tree([agent.agent_id])} for agent in agents}
         dying = self.tree(expected)
         for request_id in requests:
-            assert self.wait(self.daemon.worker.finished(request_id, LIMIT)) is not None, f"{request_id} is not done"
+            assert self.wait(self.daemon.kills.finished(request_id, LIMIT)) is not None, f"{request_id} is not done"
         for process in dying:
             process.ends()
         for agent in agents:
@@ -374,15 +379,15 @@ class Families(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if self.agents:
-                self.wait(self.daemon.sweeper._scanner.trees())
+                self.wait(self.daemon.processes._scanner.trees())
                 agents = list(self.agents.values())
                 requests = [
-                    self.wait(self.daemon.worker.request(a, Reason.OPERATOR, KillOptions(force=True), "end"))
+                    self.wait(self.daemon.kills.request(a, Reason.OPERATOR, KillOptions(force=True), "end"))
                     for a in agents
                 ]
                 self.all_end(agents, requests, {a.agent_id: {Status.KILLED} for a in agents})
             self.who_must_live_lives_and_nobody_else()
-            assert self.daemon.worker.busy == 0
+            assert self.daemon.kills.busy == 0
         finally:
             for process in self.processes:
                 with suppress(ProcessLookupError):

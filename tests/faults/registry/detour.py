@@ -36,7 +36,7 @@ class Detour:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def refuse(self) -> None:
-        """Cut all connections, and refuse new ones: the socket stays, nobody listens."""
+        """Cut all connections, and refuse new ones: the socket stays, nothing listens on it."""
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)

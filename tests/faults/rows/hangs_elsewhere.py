@@ -156,7 +156,7 @@ def never_read(run: Run) -> None:
             world.run("mute", *world.script("agent.py", "beat=0.3/still"))
             world.run("bystander", *world.script("agent.py", "beat=0.3"))
             wait_for(lambda: len([a for a in world.json("list")["agents"] if a["verdict"] == "healthy"]) == 2, "beats")
-            wait_for(lambda: "takes no line" in str(world.json("status")["log"]), "the FIFO is full")
+            wait_for(lambda: "its reader has stopped" in str(world.json("status")["log"]), "the FIFO is full")
             pid = world.agents()["mute"]["pid"]
             (world.dir / "still").touch()
             wait_for(lambda: not alive(pid), "the silent agent is killed")
@@ -270,7 +270,7 @@ HANGS = (
         "the file of the log",
         "write(2) to it never returns",
         lambda world, hanging: hanging.begin("write", world.log),
-        ("log", "takes no line"),
+        ("log", "its reader has stopped"),
         logged=False,
     ),
     Hang(

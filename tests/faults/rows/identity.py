@@ -1,4 +1,4 @@
-"""A number that has passed on to another process: nobody is signalled in error."""
+"""A number that has been reused by another process: nobody is signalled in error."""
 
 import pytest
 

@@ -109,7 +109,7 @@ def test_a_gitlink_without_a_checkout_keeps_no_worktree(repository: Repository) 
 
 
 def test_what_status_leaves_out_of_submodules_keeps_the_worktree(repository: Repository) -> None:
-    """A staged commit of one, one that was added or taken out, and one whose directory is no directory any more."""
+    """A staged commit of one, one that was added or taken out, and one whose directory is not a directory any more."""
     tree = _linked(repository)
     other = git(tree, "rev-parse", "HEAD").strip()
     git(tree, "update-index", "--cacheinfo", f"160000,{other},sub")

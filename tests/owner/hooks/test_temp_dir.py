@@ -441,7 +441,7 @@ def test_a_held_lock_keeps_the_dir(root: Path) -> None:
 
 @pytest.mark.parametrize("how", ["link", "open", "file"])
 def test_trash_that_is_a_link_or_open_to_others_is_not_used(root: Path, tmp_path: Path, how: str) -> None:
-    """In /tmp anybody may have made that name before us: another beside it is used, and said."""
+    """In /tmp another user may have made that name before us: another beside it is used, and said."""
     path = root / "work"
     path.mkdir()
     elsewhere = tmp_path / "elsewhere"

@@ -275,7 +275,7 @@ def test_a_brokers_state_is_kept_in_order(tmp_path: Path) -> None:
 def test_a_socket_and_the_link_of_an_outbox_are_left_by_it(
     home: RelayHome, tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    """The link itself, never what it leads to; a directory with mail in it is no file of ours to take."""
+    """The link itself, never what it leads to; a directory with mail in it is not a file of ours to take."""
     home.connected("Alpha", "Beta")
     (tmp_path / "real").mkdir()
     (tmp_path / "out").symlink_to("real")

@@ -72,7 +72,7 @@ def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="symbolic"):
         files.read(str(tmp_path / "link"))
-    with pytest.raises(OwnerCallFailed, match="no regular file"):
+    with pytest.raises(OwnerCallFailed, match="not a regular file"):
         files.read(str(tmp_path / "pipe"))
     with pytest.raises(OwnerCallFailed, match="longer than 1 bytes"):
         files.read(str(tmp_path / "real"), 1)

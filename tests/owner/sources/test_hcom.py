@@ -348,7 +348,7 @@ def test_what_is_no_registry_of_ours_is_refused(home: HcomHome, tmp_path: Path) 
     assert (left.key, "no whole JSON" in left.unread, one.name) == ("pid:", True, "mira")
     (tmp_path / "b").mkdir()
     (tmp_path / "b/hcom.db").symlink_to(home.path)
-    with pytest.raises(OwnerCallFailed, match="no regular file"):
+    with pytest.raises(OwnerCallFailed, match="not a regular file"):
         hcom.discover(str(tmp_path / "b"))
     (tmp_path / "c").mkdir()
     (tmp_path / "c/hcom.db").write_text("this is no database, however long it may be\n" * 200)

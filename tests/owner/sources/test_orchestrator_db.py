@@ -115,7 +115,7 @@ def test_a_beat_changes_no_token_and_another_pid_does(documented: Orchestrator) 
 
 
 def test_a_real_row_takes_its_beat_and_state_from_the_file_of_its_agent(real: Orchestrator) -> None:
-    """Naive local time there; and a thread's ident in the pid column is no pid: it is shown, with the reason."""
+    """Naive local time there; and a thread's ident in the pid column is not a pid: it is shown, with the reason."""
     architect, thread = found(real)["1"], found(real)["2"]
     assert (architect.name, architect.pid, architect.state, architect.promise) == ("architect-1", 4242, "working", 120)
     assert architect.beat == "2025-01-02T03:04:35.000002"

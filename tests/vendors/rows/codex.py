@@ -59,7 +59,7 @@ ROWS = [
         "shared app-server: the second is killed, no hooks",
         "its command is ended",
         steps.second_is_killed(hooks=False),
-        "without hooks nothing tells whose session a command belongs to; `run` says what is not ended with it",
+        "without hooks nothing tells whose session a command belongs to; `run` says what is not killed with it",
     ),
     Row("shared app-server: one of two hangs", "stalled, ended", steps.one_hangs_behind_another),
     Row("shared app-server: under --stall-after", "lives", steps.shared_session_has_started, tables=steps.STARTING),

@@ -35,5 +35,5 @@ ROWS = [
     Row("stop at rest", "stopped", steps.stop_at_rest),
     Row("stop at work", "stopped after that tool", steps.stop_at_work, recorded=True),
     Row("stop over a draft", "the draft is not sent", steps.draft(hooks=True)),
-    Row("words of `run`", "ended for silence before its first beat", steps.words_of_run),
+    Row("words of `run`", "killed for silence before its first beat", steps.words_of_run),
 ]

@@ -121,8 +121,8 @@ def descends_from(pid: int, ancestor: int) -> bool:
 def stop_like(agent_pid: int, number: int) -> None:
     """Stop as the agent did, so that the shell that waits for us takes its terminal back; return when continued.
 
-    Only where a shell waits: our parent is of our session and another group. Elsewhere nobody would continue us. While
-    we are stopped a forked watcher continues us when the agent runs again, or ends, without us being told.
+    Only where a shell waits: our parent is of our session and another group. Elsewhere no process would continue us.
+    While we are stopped a forked watcher continues us when the agent runs again, or ends, without a notification to us.
     """
     parent = os.getppid()
     try:

@@ -1,13 +1,13 @@
 """The agent's notify socket, owned by its `run`: read datagrams, say whose word each is, release barriers.
 
-A message is the agent's whoever of its tree sent it and whether he still lives: the socket is its own. The kernel tells
-who sent it; foreign uids are refused. Nothing here blocks.
+A message is the agent's, whichever process of its tree sent it and whether or not that still lives: the socket is its
+own. The kernel tells who sent it; foreign uids are refused. Nothing here blocks.
 
-Only its owner may write there: ten datagrams fill it (net.unix.max_dgram_qlen), so anybody who may write can keep the
-agent's own words out and have it ended for its silence. An agent that root started may drop to a user, to whom the
-socket is then given; so it is looked at, at first every 10 ms. Whoever speaks sooner is refused (EACCES).
+Only its owner may write there: ten datagrams fill it (net.unix.max_dgram_qlen), so whoever may write there can keep
+the agent's own messages out and have it killed for its silence. An agent that root started may drop to a user, to
+which the socket is then given; so it is looked at, at first every 10 ms. Whoever speaks sooner is refused (EACCES).
 
-Somebody may remove the socket, or its directory: `systemctl stop` of the daemon, logind at the last logout, a tidy
+The socket, or its directory, may be removed: `systemctl stop` of the daemon, logind at the last logout, a tidy
 person. Then it is made again at the same path, which the agent has in its environment; programs that had connected to
 the former one are still heard there.
 
@@ -38,7 +38,7 @@ from watchdog.core.sd_notify import MAX_BYTES, Words, parse_datagram, words_of
 
 Upstream = Callable[[dict[str, str], bool], None]  # a message's fields, and whether the main process sent it
 _ROOM = CMSG_SPACE(12)  # struct ucred, which comes first (scm_recv), and nothing else
-_PER_TURN = 64  # then signals get their turn, however fast somebody writes
+_PER_TURN = 64  # then signals get their turn, however fast another process writes
 # Seconds between two looks at whether root's agent has dropped its uid: a tenth of its age, within these.
 _SOONEST, _LATEST = 0.01, 10.0
 LOOK_SECONDS = 5.0  # between two looks at whether the socket still lies there; less for an agent that promised more
@@ -56,7 +56,7 @@ class Inbox:
         self._upstream = upstream
         self._look_every = look_every
         self._look_at = 0.0
-        self._dropped_to: int | None = None  # the user to whom the agent of root's dropped
+        self._dropped_to: int | None = None  # the user that root's agent dropped to
         self._may_drop = os.getuid() == 0
         self._began: float | None = None  # when its agent was looked at first
         self._looks_at = 0.0
@@ -104,7 +104,7 @@ class Inbox:
         return self._socket.fileno()
 
     def follow(self, agent_pid: int, now: float) -> float | None:
-        """Give the socket to the user to whom root's agent has dropped; the first one stays the only one.
+        """Give the socket to the user that root's agent has dropped to; the first one stays the only one.
 
         `now`, and when to be called again: monotonic seconds; None: no more. For an agent that is not waited for yet.
         """
@@ -119,7 +119,7 @@ class Inbox:
                 try:  # noqa: SIM105  contextlib costs memory
                     os.chown(self.path, uid, -1, follow_symlinks=False)
                 except OSError:
-                    pass  # somebody removed it: nobody can speak there any more
+                    pass  # it was removed: no process can send there any more
                 return None
             self._looks_at = now + min(_LATEST, max(_SOONEST, (now - self._began) / 10))
         return self._looks_at
@@ -168,8 +168,8 @@ def open_inbox(
 ) -> Inbox | None:
     """The agent's own socket, beside the control socket where that directory is ours, else in our runtime directory.
 
-    Its name holds no more of the id than its beginning (`core.names.is_socket_of`): everybody sees it (proc(5),
-    /proc/net/unix), and until a daemon has taken the agent in, anybody could register that id. Nor is it ever an id,
+    Its name holds only the beginning of the id (`core.names.is_socket_of`): every user sees it (proc(5),
+    /proc/net/unix), and until a daemon has registered the agent, any user could register that id. Nor is it ever an id,
     which others choose for theirs.
 
     None when no directory can be trusted or written; the agent is then watched by its process alone.
@@ -186,7 +186,7 @@ def open_inbox(
 
 
 def prepared(directory: str) -> bool:
-    """Make it where it is missing; False unless it is our own and nobody else can write there."""
+    """Make it where it is missing; False unless it is our own and no other user can write there."""
     system = os.path.dirname(SYSTEM_SOCKET)
     if not os.path.lexists(directory):
         os.mkdir(directory, 0o755 if directory in (system, f"{system}/notify") else 0o700)
@@ -218,7 +218,7 @@ def _inode(path: str) -> tuple[int, int] | None:
 
 
 def _sender(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, int]:
-    """Pid and uid of who sent a datagram, as the kernel says."""
+    """Pid and uid of the sender of a datagram, as the kernel says."""
     for level, kind, content in ancillary:
         if level == SOL_SOCKET and kind == SCM_CREDENTIALS and len(content) >= 12:
             pid, uid, _ = _integers(content[:12])

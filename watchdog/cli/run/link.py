@@ -4,7 +4,8 @@ One request at a time, on a connection that never blocks; `step` does what can b
 last word is kept and everything is tried again each second. The daemon forgets us (404): we register again.
 
 An agent belongs to the daemon that took it in: all is told to that one (`home`), also when another one is started that
-would be found first. Only when nobody has listened at its socket for AWAY_SECONDS is another one asked to take it in.
+would be found first. Only when no process has listened at its socket for AWAY_SECONDS is another daemon asked to
+register it.
 """
 
 import os
@@ -31,7 +32,7 @@ _MINOR = ("beat", "thread", "channel")  # what an end does not wait for
 
 
 class Link:
-    """What is still to be told, and the one request that is on its way. Times are CLOCK_MONOTONIC seconds."""
+    """What is still to be reported, and the one request that is on its way. Times are CLOCK_MONOTONIC seconds."""
 
     def __init__(
         self,
@@ -40,15 +41,15 @@ class Link:
         watch: Callable[[int], None],
         body: dict[str, object],
     ) -> None:
-        """`find` gives the control socket's path, anew at each try until a daemon has taken the agent in.
+        """`find` gives the control socket's path, again at each try until a daemon has registered the agent.
 
         `others`: where another daemon may listen. `watch` asks for SIGIO on a descriptor.
         """
         self._find, self._others, self._watch, self._body = find, others, watch, body
         self.home: str | None = None  # the socket of the daemon that took the agent in
         self._asked = ""  # the socket that the present request goes to
-        self._away_since: float | None = None  # since when nobody listens at home
-        self._turn = 0  # tries to find somebody else meanwhile
+        self._away_since: float | None = None  # since when no daemon listens at its socket
+        self._turn = 0  # tries to find another daemon meanwhile
         self._home_pid = 0  # the daemon's process there
         self._looks_at = 0.0
         self._suspect = False  # it has ended: its successor may know nothing of our agent
@@ -66,7 +67,7 @@ class Link:
         self._pid_sent = False  # with the registration
         self._perhaps = False  # the daemon may have taken us in, or may still do so, without our knowing
         self._doubtful = False  # a registration of ours may have arrived although its answer did not
-        self._over = False  # its end was told: nothing is to be said any more
+        self._over = False  # its end was reported: nothing more is to be sent
         self._end: dict[str, object] | None = None
         self._word: Words | None = None  # not yet passed on
         self._said_at = 0.0
@@ -75,7 +76,7 @@ class Link:
         self._threads: dict[str, tuple[bool, float]] = {}  # subagents: whether each goes on, and when that was said
         self._thread, self._said = "", (False, 0.0)  # which of them is on its way, and as what
         self._is_lost = False
-        self._lost: bool | None = None  # whether its notify socket is gone; None: as the daemon was told
+        self._lost: bool | None = None  # whether its notify socket is gone; None: as was reported to the daemon
         self._not_before = 0.0
         self._beat_not_before = 0.0
         self._connection: socket | None = None
@@ -96,7 +97,7 @@ class Link:
         self._not_before = 0.0
 
     def hear(self, words: Words, now: float) -> None:
-        """A word of the agent's, to be passed on. What it says of a subagent is kept by itself: there may be many."""
+        """A message of the agent, to be passed on. What it says of a subagent is kept separately: there may be many."""
         thread, goes_on = words.get("thread"), words.get("goes_on")
         if thread is not None:
             words = {key: value for key, value in words.items() if key not in ("thread", "goes_on")}
@@ -113,12 +114,12 @@ class Link:
 
     @property
     def owes(self) -> bool:
-        """Whether nobody but us can tell the daemon of the end: it may have our agent, and has no pid of it."""
+        """Whether only we can report the end to the daemon: it may have our agent, and has no pid of it."""
         return self._end is not None and not self._pid_told and (self.registered or self._perhaps)
 
     @property
     def settled(self) -> bool:
-        """Whether all but beats has been told, or cannot be told now."""
+        """Whether all but beats was reported, or cannot be reported now."""
         if self._end is not None and (self.owes or self.busy):
             return self._connection is None and not self._next_kind()
         if self.refusal is not None or self.unreachable is not None:
@@ -270,7 +271,7 @@ class Link:
             self._failed(refused, now, busy=True)
             return
         if status == 404 and self._kind == "end" and self.owes:
-            self._failed("it does not know our agent yet", now, busy=True)  # its row may be committed any moment
+            self._failed("it does not know this agent yet", now, busy=True)  # its row may be committed any moment
             return
         self.unreachable, self.busy = None, False
         if self._kind == "register":
@@ -303,7 +304,7 @@ class Link:
         elif self.home not in (None, self._asked):
             self._not_before = now + RETRY_SECONDS  # another daemon does not take it: it stays whose it was
         elif status == 409 and self._pid is not None and not self._doubtful:
-            # Our own id, from a try whose answer was lost? The daemon tells when it is told the pid.
+            # Our own id, from a try whose answer was lost? The daemon says so when it gets the pid.
             self.registered, self._pid_told, self._doubtful = True, False, True
             self.home = self._asked
         else:
@@ -333,7 +334,7 @@ class Link:
 
 
 def _is_gone(control: str, error: Exception) -> bool:
-    """Whether nobody listens there; a daemon that hangs, or that we may not reach just now, may live."""
+    """Whether no process listens there; a daemon that hangs, or that we may not reach just now, may live."""
     if isinstance(error, UnsafeDirectory):
         return not os.path.lexists(os.path.dirname(control))
     return isinstance(error, OSError) and error.errno in (ECONNREFUSED, ENOENT)

@@ -10,21 +10,21 @@ from watchdog.errors import BadRequest
 
 HELP = """\
 usage: agent-watchdog run [options] -- CMD [ARG...]
-start a program as a watched agent, and end as it ends
+start a program as a watched agent, and exit as it exits
 
-  --name N            what it is called (default: the program's name and a suffix)
-  --replace           end a living agent of ours of that name first, and start when it is proved dead
+  --name N            the agent's name (default: the program's name and a suffix)
+  --replace           kill your living agent of that name first, and start when it is proved dead
   --tag T             may be given several times
-  --type T            claude, codex, ...: which [[policy]] holds
+  --type T            claude, codex, ...: selects the [[policy]]
   --task ID           the task that it works on
-  --parent AGENT      default: the agent in whose environment we are
-  --stall-after D     promise a beat at least that often (90s, 15m, 2h); else from the first beat on
-  --beat-every D      the rhythm in which it beats
-  --ttl D             may live that long
-  --worktree DIR      the git worktree to put in order afterwards
+  --parent AGENT      default: the agent in whose environment this runs
+  --stall-after D     promise a beat at least that often (90s, 15m, 2h); without it silence counts from the first beat
+  --beat-every D      the interval at which it sends beats
+  --ttl D             kill it after that long
+  --worktree DIR      the git worktree to clean up afterwards (CMD still starts in the current directory)
   --temp-dir DIR      the directory to remove afterwards; `auto` makes one and sets TMPDIR
   --beat-file FILE    a file whose change is a beat
-  --log FILE          a log of its: growth is a sign of work, no beat
+  --log FILE          its log: growth is a sign of work, not a beat
   --transcript FILE   its transcript, likewise
   --socket PATH       the daemon's control socket
 """
@@ -137,7 +137,7 @@ def _path(values: Values, flag: str) -> str | None:
     if text is None:
         return None
     try:
-        path = os.path.realpath(text)  # later nobody follows links
+        path = os.path.realpath(text)  # later no link is followed
     except FileNotFoundError:
         raise BadRequest(f"{flag}: {text}: the current directory is gone; give an absolute path") from None
     if not is_utf8(path):

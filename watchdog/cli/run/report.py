@@ -1,8 +1,8 @@
-"""How an agent ended, written down beside its notify socket by its `run`: the daemon may not be there to be told.
+"""How an agent ended, written down beside its notify socket by its `run`: the daemon may not be there to get a report.
 
-Written before the daemon is told, and removed when it has answered, so that whoever is killed in between leaves it. A
-later daemon reads it by a helper of our own uid (`owner.reports`): what the file's owner says of his own agent. It lies
-where the sockets do, on a file system that a restart of the host empties: then the agent is `lost` anyway.
+Written before the report to the daemon, and removed when it has answered, so that whoever is killed in between leaves
+it. A later daemon reads it by a helper of our own uid (`owner.reports`): what the file's owner says of its own agent.
+It lies where the sockets do, on a file system that a restart of the host empties: then the agent is `lost` anyway.
 """
 
 import os

@@ -20,9 +20,9 @@ _KEYS = termios.ICANON | termios.ECHO
 RESET = (
     b"\x1b[?2026l"  # output is shown again as it comes
     b"\x1b[?1000l\x1b[?1001l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l"  # the mouse
-    b"\x1b[?1004l\x1b[?2004l\x1b[?2031l"  # focus, pasted text, colours: none is told any more
+    b"\x1b[?1004l\x1b[?2004l\x1b[?2031l"  # focus, pasted text, colours: none is reported any more
     b"\x1b[<u\x1b[>4m\x1b[?1l\x1b>"  # keys as they were: kitty's protocol, xterm's other keys, cursor and keypad
-    b"\x1b7\x1b[?1049l"  # the normal screen; who was in it stays where the cursor is, as that is saved right before
+    b"\x1b7\x1b[?1049l"  # the normal screen; a program that was in it keeps its cursor, as that is saved right before
     b"\x1b7\x1b[r\x1b8"  # the whole of it scrolls; else the cursor would go to its first line
     b"\x1b[4l\x1b[?7h\x0f\x1b(B\x1b[m\x1b[?25h\x1b[0 q"  # no insertion, long lines wrap, plain letters, the cursor
 )
@@ -74,7 +74,7 @@ def _switched_off(before: "list[Any]", left: "list[Any]") -> bool:
 
 
 def _is_ours(terminal: int) -> bool:
-    """Whether our group has the terminal now, or nobody: somebody else may draw there by now."""
+    """Whether our group has the terminal now, or none has: another group may draw there by now."""
     foreground = os.tcgetpgrp(terminal)
     if foreground == os.getpgid(0):
         return True

@@ -42,7 +42,7 @@ class Upstream:
         except BlockingIOError:
             return
         except OSError:
-            pass  # nobody listens there any more
+            pass  # no process listens there any more
         finally:
             sender.close()
         self._unsent.clear()
@@ -51,7 +51,7 @@ class Upstream:
 def open_upstream() -> Upstream | None:
     """Where we are a unit's main process, or were started by it; None where NOTIFY_SOCKET is another's, or not set.
 
-    That of the agent in whose tree we run is not told: a child agent's beats are its own.
+    That of the agent in whose tree we run gets nothing: a child agent's beats are its own.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     outer = os.environ.get("AGENT_WATCHDOG_ID", "")

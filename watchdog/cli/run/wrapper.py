@@ -1,7 +1,7 @@
 """`agent-watchdog run -- CMD`: start an agent, stay beside it, and end as it ends.
 
 The wrapper is to be unnoticeable: same session and process group (the shell's job control goes on working), same exit
-status. What it does beside that is to tell the daemon who the agent is, what it says of itself, and how it ended.
+status. Besides that it reports to the daemon which agent this is, what the agent says of itself, and how it ended.
 
 There is no thread and no handler. All signals are blocked, and the loop waits for them with sigtimedwait(2), the way to
 learn who sent a signal (a handler in Python is told the number only): what the terminal sent to the whole group has
@@ -78,20 +78,20 @@ class Wrapper:
         self.inbox: Inbox | None = None
         self.flush_upstream: Callable[[], None] | None = None  # below a service manager
         self.watchdog_usec: str | None = None
-        self.lost = False  # the daemon was told that the notify socket is gone
+        self.lost = False  # it was reported to the daemon that the notify socket is gone
         self.report: Report | None = None
         self.link: Link
         self.mask: set[int] = set()
 
     def run(self) -> int:
-        """Register, start, tell the pid, let go; pass on until the end; report, and end likewise."""
+        """Register, start, report the pid, release, pass messages on; report its exit, and exit likewise."""
         self.mask = wrapper_signals.pthread_sigmask(wrapper_signals.SIG_BLOCK, _AWAITED)
         children_ignored = (
             wrapper_signals.signal(wrapper_signals.SIGCHLD, wrapper_signals.SIG_DFL) == wrapper_signals.SIG_IGN
         )  # or there is no status
         self._prepare()
         try:
-            replaces = self.options.replace  # nobody starts beside the one whom he is to replace
+            replaces = self.options.replace  # no agent starts beside the one that it is to replace
             self._turn_until(lambda: self.link.settled, self.link.patience if replaces else REGISTER_SECONDS)
             self._refused_or_warned()
             start = self._started(children_ignored)
@@ -110,7 +110,7 @@ class Wrapper:
         return child.end_like(self.status)
 
     def _started(self, children_ignored: bool) -> child.Start:
-        """The agent, not yet let go. Where the system lets us start nothing the daemon is told so: 71 (EX_OSERR)."""
+        """The agent, not yet released. If the system cannot start it, the daemon gets a report: 71 (EX_OSERR)."""
         try:
             return child.Start(
                 self.options.command,
@@ -194,22 +194,22 @@ class Wrapper:
             reason = self.link.unreachable or f"no answer within {REGISTER_SECONDS:g} s"
             if self.options.replace:
                 self._remove_temp_dir()
-                raise DaemonUnreachable(f"--replace: a former {name} cannot be ended ({reason}); not started")
+                raise DaemonUnreachable(f"--replace: a former {name} cannot be killed ({reason}); not started")
             if self.link.busy:
-                _say(f"{name}: the daemon cannot take it in yet ({reason}); tried again until it does")
+                _say(f"{name}: the daemon cannot register it yet ({reason}); tried again until it does")
             else:
                 _say(f"{name}: no daemon at {self.control} ({reason}); not watched until one is there")
         if self.options.worktree is not None and not os.path.isdir(self.options.worktree):
-            _say(f"{name}: --worktree {self.options.worktree} is not there yet")
+            _say(f"{name}: --worktree {self.options.worktree} does not exist yet")
         if os.path.basename(self.options.command[0]) == "codex":
-            from watchdog.core.services import shares_service  # lazily: of most agents nobody asks
+            from watchdog.core.services import shares_service  # lazily: most agents do not need it
 
             if shares_service(self.options.command):
-                _say(f"{name}: codex shares an app server with your other sessions, which is not ended with it;")
+                _say(f"{name}: codex shares an app server with your other sessions, which is not killed with it;")
                 _say(f"{name}: codex --no-daemon has a process of its own")
         if self.options.stall_after is None:
             _say(
-                f"{name}: never ended for silence before its first beat; with --stall-after silence counts from now on"
+                f"{name}: never killed for silence before its first beat; with --stall-after silence counts from now on"
             )
 
     def _marks(self) -> dict[str, str]:
@@ -247,7 +247,7 @@ class Wrapper:
                 info = wrapper_signals.sigtimedwait(_AWAITED, 0)
 
     def _keep(self, inbox: Inbox, now: float) -> float:
-        """Have the notify socket lie where the agent looks for it; the daemon is told where that cannot be."""
+        """Have the notify socket lie where the agent looks for it; if it cannot be there, the daemon gets a report."""
         again = inbox.keep(now, _send_sigio)
         if inbox.lost != self.lost:
             self.lost = inbox.lost
@@ -267,7 +267,7 @@ class Wrapper:
             wrapper_signals.pthread_sigmask(wrapper_signals.SIG_BLOCK, _AWAITED)
         elif number == wrapper_signals.SIGCONT:
             # To a group it has come already; a second one could be seen by a program that handles it, and may be late:
-            # the next Ctrl-Z may have stopped the agent again. That would be a stop which we have not been told yet.
+            # the next Ctrl-Z may have stopped the agent again. That would be a stop that we do not know of yet.
             news = self._reap()
             if self.status is None and (not self._shares_group() or (self.stopped and not news)):
                 self._forward(number)
@@ -289,7 +289,7 @@ class Wrapper:
         try:  # noqa: SIM105  contextlib costs memory
             os.kill(self.pid, number)
         except PermissionError:
-            pass  # it runs as another uid now; who may signal it will not need us
+            pass  # it runs as another uid now; whoever may signal it does not need us
 
     def _reap(self) -> bool:
         """Wait for whoever ended: the agent, and orphans of its tree that came to us. Whether the agent had news."""
@@ -324,7 +324,10 @@ class Wrapper:
         if self.report is not None and self.link.knows_end:
             self.report.remove()
         elif unwritten is not None:
-            _say(f"{self.options.name}: no daemon was told how it ended, and none will know ({unwritten})")
+            _say(
+                f"{self.options.name}: how it ended could not be reported to a daemon, nor recorded for one"
+                f" ({unwritten})"
+            )
         complaint = self.link.complaint or (str(self.link.refusal) if self.link.refusal is not None else None)
         if complaint is not None:
             _say(f"{self.options.name}: {complaint}")

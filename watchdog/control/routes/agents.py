@@ -11,12 +11,12 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from watchdog.agents.fleet import ZERO, Agent
+from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.process_claim import ProcessClaim, has_ended, identify_pid, refuse_twice
 from watchdog.agents.registration import one_spelling
 from watchdog.agents.selectors import is_number
 from watchdog.agents.tracker import WRAPPER
-from watchdog.control.context import ControlContext, Json, desk_of, peer_at
+from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.resolve import own_agent
 from watchdog.control.schemas import Change, decoded, parse, parse_registration, read_body
 from watchdog.core.agent import Beat, Status
@@ -42,33 +42,33 @@ _SPOKEN = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})  # in thes
 
 async def register(request: web.Request) -> web.Response:
     """Take an agent in: 201, or 200 when the same client says the same again."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     body = parse_registration(await read_body(request))
-    looked = await _refuse_elsewhere(desk, peer, body)
-    if body.replace and (body.agent_id is None or desk.fleet.get(body.agent_id) is None):
-        await _replace(desk, peer, body)  # takes as long as a kill: others register meanwhile
-    async with desk.registrar.turn(await _owner(desk, peer, body, looked)):
-        known = await _known(desk, peer, body)
+    looked = await _refuse_elsewhere(context, peer, body)
+    if body.replace and (body.agent_id is None or context.fleet.get(body.agent_id) is None):
+        await _replace(context, peer, body)  # takes as long as a kill: others register meanwhile
+    async with context.registrar.turn(await _owner(context, peer, body, looked)):
+        known = await _known(context, peer, body)
         if known is not None:
-            return web.json_response(_answer(desk, known), status=200)
-        registered = await desk.registrar.register(body, peer)
+            return web.json_response(_answer(context, known), status=200)
+        registered = await context.registrar.register(body, peer)
         agent = registered.agent
         if body.taken_from is not None:
-            why = f"nobody listens at {body.taken_from} any more, where it was watched; its silence begins anew"
-            desk.event("agent.taken_over", agent_id=agent.agent_id, name=agent.reg.name, why=why)
-        if body.source == "run" and body.pid is None and await has_ended(peer.pid, desk.host):
-            await _gone(desk, peer, agent, "its `run` ended while the registry was busy")
-    return web.json_response(_answer(desk, agent, registered.notes), status=201)
+            why = f"no daemon listens any more at {body.taken_from}, where it was watched; its silence starts from zero"
+            context.event("agent.taken_over", agent_id=agent.agent_id, name=agent.reg.name, why=why)
+        if body.source == "run" and body.pid is None and await has_ended(peer.pid, context.host):
+            await _gone(context, peer, agent, "its `run` ended while the registry was busy")
+    return web.json_response(_answer(context, agent, registered.notes), status=201)
 
 
-async def _owner(desk: ControlContext, peer: Peer, body: RegistrationRequest, looked: ProcessClaim | None) -> int:
+async def _owner(context: ControlContext, peer: Peer, body: RegistrationRequest, looked: ProcessClaim | None) -> int:
     """Whose agent it will be. Only an admin registers another uid's process. Raises as `identify_pid` does."""
     if body.pid is None or not peer.admin:
         return peer.uid
-    return (looked or await identify_pid(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)).uid
+    return (looked or await identify_pid(body.pid, peer, context.fleet, context.host, for_agent=body.agent_id)).uid
 
 
-async def _refuse_elsewhere(desk: ControlContext, peer: Peer, body: RegistrationRequest) -> ProcessClaim | None:
+async def _refuse_elsewhere(context: ControlContext, peer: Peer, body: RegistrationRequest) -> ProcessClaim | None:
     """One agent, one daemon: a process that another one watches is left to it, but for what root orders of us.
 
     What a look at the process found, if there was one. A `run` is asked nothing: it stays with its daemon by itself,
@@ -77,88 +77,90 @@ async def _refuse_elsewhere(desk: ControlContext, peer: Peer, body: Registration
     if body.pid is None or body.source == "run":
         return None
     try:
-        taken = await identify_pid(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)
+        taken = await identify_pid(body.pid, peer, context.fleet, context.host, for_agent=body.agent_id)
     except WatchdogError:
         return None  # it is said below, or the process is an agent of ours
     ordered = body.source == "register" and (peer.uid == ROOT or (peer.admin and os.geteuid() == ROOT))
-    holder = await desk.custodians.holder_of(taken.identity, taken.uid, ordered=ordered)
+    holder = await context.discovery.custodians.holder_of(taken.identity, taken.uid, ordered=ordered)
     if holder is not None:
         raise Elsewhere(f"pid: process {body.pid} is agent {holder.name} of {holder}; one agent has one daemon")
     return taken
 
 
-async def take_for_order(desk: ControlContext, peer: Peer, word: str) -> None:
+async def take_for_order(context: ControlContext, peer: Peer, word: str) -> None:
     """Root orders something of an agent that another daemon watches: it becomes ours for that, whatever is claimed.
 
     Nothing happens where that word means no such process: only agents are ended by orders.
     """
-    pid = desk.custodians.pid_of(word) if peer.admin and os.geteuid() == ROOT else None
+    pid = context.discovery.custodians.pid_of(word) if peer.admin and os.geteuid() == ROOT else None
     if pid is None:
         return
     try:
-        taken = await identify_pid(pid, peer, desk.fleet, desk.host)
-        holder = await desk.custodians.holder_of(taken.identity, taken.uid)
+        taken = await identify_pid(pid, peer, context.fleet, context.host)
+        holder = await context.discovery.custodians.holder_of(taken.identity, taken.uid)
         if holder is None:
             return
-        async with desk.registrar.turn(taken.uid):
+        async with context.registrar.turn(taken.uid):
             for name in (holder.name, f"agent-{pid}"):
                 with suppress(BadRequest, Conflict):
-                    await desk.registrar.register(RegistrationRequest(name, pid=pid), peer, taken)
+                    await context.registrar.register(RegistrationRequest(name, pid=pid), peer, taken)
                     break
-        await desk.custodians.holder_of(taken.identity, taken.uid, ordered=True)
+        await context.discovery.custodians.holder_of(taken.identity, taken.uid, ordered=True)
     except WatchdogError:
         return  # it is an agent of ours, or no process: what follows says so
 
 
 async def change(request: web.Request) -> web.Response:
     """A pid became known, or `run` tells how the process ended, or that the agent's socket is gone or there again."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     body = parse(Change, await read_body(request))
-    agent = await own_agent(desk, peer, request.match_info["agent_id"])
+    agent = await own_agent(context, peer, request.match_info["agent_id"])
     if body.channel_lost is not None:
         if agent.reg.source != "run":
-            raise BadRequest("channel_lost: only `run` owns its agent's socket, and can tell that of it")
+            raise BadRequest("channel_lost: only `run` owns its agent's socket, and can report that")
         if body.channel_lost:
-            agent.lose_channel()
+            agent.heartbeat.silence.lose_channel()
         else:
-            agent.find_channel()
-        await _pass_on(desk, agent, {"channel_lost": body.channel_lost})
-        return web.json_response(_answer(desk, agent))
+            agent.heartbeat.silence.find_channel()
+        await _pass_on(context, agent, {"channel_lost": body.channel_lost})
+        return web.json_response(_answer(context, agent))
     if body.pid is None:
-        agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal
-        await _pass_on(desk, agent, body.model_dump(exclude_none=True))
+        agent.exit.learn(body.exit_code, body.exit_signal)
+        await _pass_on(context, agent, body.model_dump(exclude_none=True))
         if agent.identity is None and agent.reg.source == "run":
-            await _gone(desk, peer, agent, "its `run` tells that it has ended; its pid was never known")
-        desk.look_soon()
-        return web.json_response(_answer(desk, agent))
-    taken = await identify_pid(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
-    async with desk.registrar.turn(taken.uid):
-        refuse_twice(taken, peer, desk.fleet, agent.agent_id)  # a hook or a source may have told of it since
-        await desk.registrar.identify(agent, taken, peer)
+            await _gone(context, peer, agent, "its `run` reports that it has ended; its pid was never known")
+        context.look_soon()
+        return web.json_response(_answer(context, agent))
+    taken = await identify_pid(body.pid, peer, context.fleet, context.host, for_agent=agent.agent_id)
+    async with context.registrar.turn(taken.uid):
+        refuse_twice(taken, peer, context.fleet, agent.agent_id)  # a hook or a source may have told of it since
+        await context.registrar.identify(agent, taken, peer)
     if agent.reg.source == "run":
-        agent.find_channel()  # its `run` speaks to us
-        await _pass_on(desk, agent, {"pid": body.pid})
+        agent.heartbeat.silence.find_channel()  # its `run` speaks to us
+        await _pass_on(context, agent, {"pid": body.pid})
     if agent.reg.source == "run" and taken.name == WRAPPER:  # still held back, before it executes its command
-        await desk.placement.place(agent)
-    return web.json_response(_answer(desk, agent))
+        await context.placement.place(agent)
+    return web.json_response(_answer(context, agent))
 
 
-async def _gone(desk: ControlContext, peer: Peer, agent: Agent, why: str) -> None:
-    """No pid will show us the end of this one, and nobody will tell of it again."""
-    if desk.holds.reason_for(agent.agent_id, desk.now()) is None:
-        await desk.kills.request(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
+async def _gone(context: ControlContext, peer: Peer, agent: Agent, why: str) -> None:
+    """No pid will show us the end of this one, and no other report of it will come."""
+    if context.holds.reason_for(agent.agent_id, context.now()) is None:
+        await context.kills.request(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
 
 
-async def _pass_on(desk: ControlContext, agent: Agent, change: Json) -> None:
+async def _pass_on(context: ControlContext, agent: Agent, change: Json) -> None:
     """What `run` tells of an agent that is another daemon's, to that one; it asks again if that is lost."""
-    if agent.elsewhere is not None:
+    if agent.owner.elsewhere is not None:
         with suppress(WatchdogError):
-            await desk.custodians.pass_on(agent.elsewhere, "PATCH", f"/v1/agents/{agent.elsewhere.agent_id}", change)
+            await context.discovery.forwarder.pass_on(
+                agent.owner.elsewhere, "PATCH", f"/v1/agents/{agent.owner.elsewhere.agent_id}", change
+            )
 
 
-async def _beat_elsewhere(desk: ControlContext, holder: Holder, target: str, body: object) -> web.Response:
+async def _beat_elsewhere(context: ControlContext, holder: Holder, target: str, body: object) -> web.Response:
     """A word of an agent that another daemon watches: that one's answer. Raises DaemonUnreachable."""
-    status, answer = await desk.custodians.pass_on(holder, "POST", f"/v1/agents/{target}/beat", body)
+    status, answer = await context.discovery.forwarder.pass_on(holder, "POST", f"/v1/agents/{target}/beat", body)
     return web.Response(status=204) if status == 204 else web.json_response(answer, status=status)
 
 
@@ -168,120 +170,111 @@ async def beat(request: web.Request) -> web.Response:
     `age_seconds` (from `run`, after we were away): the beat is that old. What it says holds, its lease and tool limit
     less that age; it can only shorten the silence that was watched, never lengthen it.
     """
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     raw, target = await read_body(request), request.match_info["agent_id"]
     try:
-        agent = await own_agent(desk, peer, target)
+        agent = await own_agent(context, peer, target)
     except (AgentNotFound, ProcessNotFound):
-        holder = desk.custodians.left_to(int(target)) if is_number(target) else None
+        holder = context.discovery.custodians.left_to(int(target)) if is_number(target) else None
         if holder is None or peer.uid not in (ROOT, os.geteuid()):
             raise
-        return await _beat_elsewhere(desk, holder, target, decoded(raw))
-    if agent.status not in _SPOKEN and agent.asked is None:
-        raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
+        return await _beat_elsewhere(context, holder, target, decoded(raw))
+    if agent.status not in _SPOKEN and agent.ending.asked is None:
+        raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being killed; heartbeats no longer change that")
     body = decoded(raw)
     if isinstance(body, dict) and isinstance(body.get("unheard"), str):
-        await _unheard(desk, agent, peer.by, body["unheard"])
+        await _unheard(context, agent, peer.by, body["unheard"])
         return web.Response(status=204)
     said, age = beat_of_json(body)
-    # `run` says it, and gives nobody our answer
-    return await heard(desk, agent, body, said, age, own=isinstance(body, dict) and "age_seconds" not in body)
+    # `run` sends it, and passes our answer to no one
+    return await heard(context, agent, body, said, age, own=isinstance(body, dict) and "age_seconds" not in body)
 
 
 async def heard(
-    desk: ControlContext, agent: Agent, body: object, said: Beat, age: timedelta = ZERO, *, own: bool = True
+    context: ControlContext, agent: Agent, body: object, said: Beat, age: timedelta = ZERO, *, own: bool = True
 ) -> web.Response:
     """Take a word of that agent, which is so old, and answer it. `body`: as it was sent, for another daemon that
     watches the agent; `own`: who said it reads the answer.
     """
-    now, silence, looks, touched = desk.clock.now(), agent.silence, agent.late_looks, agent.touched
-    former = agent.reg
-    if agent.beats == 0:
-        desk.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
-    said = agent.beat(said, now.mono, now.wall - age, now.mono - age.total_seconds())
-    if age > ZERO:
-        aged = max(ZERO, age - max(agent.lease_left, agent.tool_left))
-        agent.silence = min(silence, aged)
-        if aged >= silence:  # said since the last reckoning: from then on, and no sooner than it was silent already
-            said_at = now.mono - (aged - silence).total_seconds()
-            agent.touched = said_at if touched is None else max(touched, said_at)
-        if agent.silence >= agent.after:
-            agent.late_looks = looks  # as silent as before: what was confirmed stays so
-        if said.silent_for is not None:
-            agent.lease_left = max(ZERO, agent.lease_left - age)
-        if said.tool_limit is not None:
-            agent.tool_left = max(ZERO, agent.tool_left - age)
-    await desk.learnt(agent, former)
-    if own and not agent.hears:
-        agent.hears = agent.changed = True
-    if agent.elsewhere is not None:
-        return await _beat_elsewhere(desk, agent.elsewhere, agent.elsewhere.agent_id, body)
-    if agent.asked is None:
+    now, former = context.clock.now(), agent.reg
+    if agent.heartbeat.rhythm.beats == 0:
+        context.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
+    agent.beat(said, now.mono, now.wall, age)
+    await context.learnt(agent, former)
+    if own:
+        agent.heartbeat.reads_answers()
+    if agent.owner.elsewhere is not None:
+        return await _beat_elsewhere(context, agent.owner.elsewhere, agent.owner.elsewhere.agent_id, body)
+    if agent.ending.asked is None:
         return web.Response(status=204)
-    agent.asked.heard = agent.asked.heard or own
-    left = max(0.0, agent.asked.until - now.mono)
-    return web.json_response({"stop": {"reason": agent.asked.reason, "deadline_seconds": round(left, 1)}})
+    if own:
+        agent.ending.heard()
+    asked = agent.ending.asked
+    left = max(0.0, asked.until - now.mono)
+    return web.json_response({"stop": {"reason": asked.reason, "deadline_seconds": round(left, 1)}})
 
 
-async def _unheard(desk: ControlContext, agent: Agent, by: str, why: str) -> None:
+async def _unheard(context: ControlContext, agent: Agent, by: str, why: str) -> None:
     """A vendor hook spoke in it that is not of it, as far as is known: no beat. Told once, for its `why`."""
     why = printable(why)
-    if agent.first_refusal(f"unheard {why}", "unheard "):
-        desk.event("beat.rejected", agent_id=agent.agent_id, name=agent.reg.name, why=why)
+    if agent.told.first_refusal(f"unheard {why}", "unheard "):
+        context.event("beat.rejected", agent_id=agent.agent_id, name=agent.reg.name, why=why)
         with suppress(RegistryUnavailable):
-            add, owner = desk.store.store.add_event, agent.reg.owner_uid
-            await desk.store.write(add, "beat.rejected", agent.agent_id, by, why, desk.now(), owner_uid=owner)
+            add, owner = context.store.store.add_event, agent.reg.owner_uid
+            await context.store.write(add, "beat.rejected", agent.agent_id, by, why, context.now(), owner_uid=owner)
 
 
-async def _known(desk: ControlContext, peer: Peer, body: RegistrationRequest) -> Agent | None:
+async def _known(context: ControlContext, peer: Peer, body: RegistrationRequest) -> Agent | None:
     """The agent when this registration was heard before (an answer can be lost); Conflict when the id is another's."""
     if body.agent_id is None:
         return None
-    agent = desk.fleet.get(body.agent_id)
+    agent = context.fleet.get(body.agent_id)
     if agent is None:
-        row = await desk.store.read(desk.store.store.agent, body.agent_id)
+        row = await context.store.read(context.store.store.agent, body.agent_id)
         if row is None:
             return None
         if not peer.may(row.registration.owner_uid):
-            raise Conflict(f"agent_id: {body.agent_id} is known already; take another")
+            raise Conflict(f"agent_id: {body.agent_id} already exists; choose another")
         raise Conflict(f"agent_id: {body.agent_id} has ended ({row.status}); an id is never used again")
     same = peer.may(agent.reg.owner_uid) and body.name == agent.reg.name
     if same and body.pid is not None:
-        taken = await identify_pid(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
+        taken = await identify_pid(body.pid, peer, context.fleet, context.host, for_agent=agent.agent_id)
         if agent.identity is None:
-            await desk.registrar.identify(agent, taken, peer)
+            await context.registrar.identify(agent, taken, peer)
         if agent.reg.source == "run":
-            agent.find_channel()  # its `run` has come (back) to us
+            agent.heartbeat.silence.find_channel()  # its `run` has come (back) to us
         same = agent.identity is not None and agent.identity.same_process(taken.identity)
     if not same:
-        raise Conflict(f"agent_id: {body.agent_id} is known already, with another owner, name or process; take another")
+        raise Conflict(f"agent_id: {body.agent_id} already exists, with another owner, name or process; choose another")
     return agent
 
 
-async def _replace(desk: ControlContext, peer: Peer, body: RegistrationRequest) -> None:
+async def _replace(context: ControlContext, peer: Peer, body: RegistrationRequest) -> None:
     """End the owner's living agent of that name, as a kill does; Conflict when it did not die."""
     name = body.name
-    owner = peer.uid if body.pid is None else (await identify_pid(body.pid, peer, desk.fleet, desk.host)).uid
-    for agent in desk.fleet.named(name, owner):
-        held = desk.holds.reason_for(agent.agent_id, desk.now())
+    owner = peer.uid if body.pid is None else (await identify_pid(body.pid, peer, context.fleet, context.host)).uid
+    for agent in context.fleet.named(name, owner):
+        held = context.holds.reason_for(agent.agent_id, context.now())
         if held is not None:
             raise Conflict(f"replace: {name} is held: {held}")
         text = f"replaced by a new agent of the same name ({peer.by})"
         same_place = agent.reg.worktree is not None and agent.reg.worktree == one_spelling(body.worktree)
         reason = Reason.STOP if same_place else Reason.OPERATOR  # after a stop the worktree stays
-        request_id = await desk.kills.request(agent, reason, KillOptions(text=text, by_root=peer.admin), peer.by, text)
+        request_id = await context.kills.request(
+            agent, reason, KillOptions(text=text, by_root=peer.admin), peer.by, text
+        )
         limit = 2 * agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
-        outcome = await desk.kills.finished(request_id, limit.total_seconds())
+        outcome = await context.kills.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):
-            why = "it is still being ended" if outcome is None else outcome.get("message")
+            why = "it is still being killed" if outcome is None else outcome.get("message")
             raise Conflict(f"replace: the old {name} ({agent.agent_id}) has not ended: {why}")
 
 
-def _answer(desk: ControlContext, agent: Agent, notes: Sequence[str] = ()) -> Json:
+def _answer(context: ControlContext, agent: Agent, notes: Sequence[str] = ()) -> Json:
     env = {
         "AGENT_WATCHDOG_ID": agent.agent_id,
         "NOTIFY_SOCKET": agent.notify_socket or "",
-        "AGENT_WATCHDOG_SOCKET": desk.socket_path,
+        "AGENT_WATCHDOG_SOCKET": context.socket_path,
     }
     answer: Json = {"agent_id": agent.agent_id, "name": agent.reg.name, "status": agent.status.value, "env": env}
     if notes:

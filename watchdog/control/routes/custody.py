@@ -5,12 +5,12 @@ A peer is told of its own agents, root and admins of all; what they are told is 
 
 from aiohttp import web
 
-from watchdog.control.context import desk_of, peer_at
+from watchdog.control.context import context_of, peer_at
 
 
 async def held(request: web.Request) -> web.Response:
     """Which living processes are agents of ours. One that another daemon holds is not."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     agents = [
         {
             "pid": agent.identity.pid,
@@ -18,7 +18,7 @@ async def held(request: web.Request) -> web.Response:
             "agent_id": agent.agent_id,
             "name": agent.reg.name,
         }
-        for agent in desk.fleet
-        if agent.identity is not None and agent.elsewhere is None and peer.may(agent.reg.owner_uid)
+        for agent in context.fleet
+        if agent.identity is not None and agent.owner.elsewhere is None and peer.may(agent.reg.owner_uid)
     ]
-    return web.json_response({"host": desk.host, "boot_id": desk.boot_id, "held": agents})
+    return web.json_response({"host": context.host, "boot_id": context.boot_id, "held": agents})

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from watchdog.agents import selectors
 from watchdog.control import remote_hosts
-from watchdog.control.context import ControlContext, desk_of, peer_at
+from watchdog.control.context import ControlContext, context_of, peer_at
 from watchdog.control.peers import Guarded
 from watchdog.control.resolve import resolve_ended
 from watchdog.control.schemas import flag, gone, number
@@ -26,41 +26,43 @@ _LOOK_EVERY = 1.0  # seconds; other writers of a shared database do not ring our
 
 async def events(request: web.Request) -> web.StreamResponse:
     """Write what there is after `after`; with `follow`, go on until the client or the daemon goes."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     after, follow = number(request, "after"), flag(request, "follow")
     word = request.query.get("agent")
     agent_id = None
     if word is not None:
-        where = await remote_hosts.place(desk, peer, word)
-        if where.host != desk.host:
-            agent_id = (await remote_hosts.one(desk, await remote_hosts.house(desk, where.host), where)).agent_id
+        where = await remote_hosts.place(context, peer, word)
+        if where.host != context.host:
+            agent_id = (await remote_hosts.one(context, await remote_hosts.house(context, where.host), where)).agent_id
         else:
             try:
-                agent_id = selectors.resolve(desk.fleet, peer, where.word).agent_id
+                agent_id = selectors.resolve(context.fleet, peer, where.word).agent_id
             except AgentNotFound:
-                agent_id = (await resolve_ended(desk, peer, where.word)).agent_id
+                agent_id = (await resolve_ended(context, peer, where.word)).agent_id
     owner = None if peer.admin else peer.uid
     if follow:
         _become_follower(request)
-    first = await _after(desk, after, agent_id, owner)  # before the head: an unreadable registry is a 503
+    first = await _after(context, after, agent_id, owner)  # before the head: an unreadable registry is a 503
     response = web.StreamResponse(headers={"Content-Type": "application/jsonl", "Cache-Control": "no-store"})
     await response.prepare(request)
     rows = first
     while True:
-        bell = desk.recorder.new_events.next()
+        bell = context.recorder.new_events.next()
         if rows:
             lines = "".join(json.dumps(agent.event(row), separators=(",", ":")) + "\n" for row in rows)
             await response.write(lines.encode())
             after = rows[-1].id
-            await asyncio.sleep(min(_LOOK_EVERY, desk.charge_answer(peer, len(lines))))  # the rest is its user's to pay
+            await asyncio.sleep(
+                min(_LOOK_EVERY, context.callers.charge_answer(peer, len(lines)))
+            )  # the rest is its user's to pay
         if len(rows) < _BATCH:
-            if not follow or desk.recorder.new_events.closed() or gone(request):
+            if not follow or context.recorder.new_events.closed() or gone(request):
                 break
             await _ring_or_second(bell)
-            if desk.recorder.new_events.closed():
+            if context.recorder.new_events.closed():
                 follow = False  # one last look
         try:
-            rows = await _after(desk, after, agent_id, owner)
+            rows = await _after(context, after, agent_id, owner)
         except RegistryUnavailable:
             rows = []  # the stream goes on when the registry is back
     await response.write_eof()
@@ -75,8 +77,8 @@ def _become_follower(request: web.Request) -> None:
         raise TooMany(refusal)
 
 
-async def _after(desk: ControlContext, after: int, agent_id: str | None, owner: int | None) -> list[EventRow]:
-    store = desk.store
+async def _after(context: ControlContext, after: int, agent_id: str | None, owner: int | None) -> list[EventRow]:
+    store = context.store
     return await store.read(store.store.events, after, agent_id=agent_id, owner_uid=owner, limit=_BATCH)
 
 

@@ -1,4 +1,4 @@
-"""POST /hold, /unhold, /remove: do nothing about an agent, do something again, forget one that has ended."""
+"""POST /hold, /unhold, /remove: protect agents from kills, end that, close the rows of agents that have ended."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from watchdog.agents import selectors
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.control import remote_hosts
-from watchdog.control.context import ControlContext, Json, desk_of, peer_at
+from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.patience import Patience, goes_on, what_goes_on
 from watchdog.control.resolve import group, is_group, members, recheck_owner, resolve_ended
 from watchdog.control.schemas import Hold, Remove, Unhold, parse, read_body
 from watchdog.control.views.agent import stamp
-from watchdog.control.views.results import denial, failure
+from watchdog.control.views.results import failure
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
@@ -29,133 +29,139 @@ BEGUN = frozenset({Status.ENDING, Status.UNKILLABLE})  # of an order: it was cla
 
 async def hold(request: web.Request) -> web.Response:
     """Store a hold, then let the sweep see it. On all agents: admins only."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     body = parse(Hold, await read_body(request))
-    until = None if body.for_seconds is None else desk.now() + timedelta(seconds=body.for_seconds)
+    until = None if body.for_seconds is None else context.now() + timedelta(seconds=body.for_seconds)
     reason = body.reason or _NO_REASON
     results = []
-    desk.charge_named(peer, len(body.targets))
-    targets = await _targets(desk, peer, body.targets, request.path)
-    desk.charge(peer, "hold", len(targets) - len(body.targets))
+    context.callers.charge_named(peer, len(body.targets))
+    targets = await _targets(context, peer, body.targets, request.path)
+    context.callers.charge(peer, "hold", len(targets) - len(body.targets))
     for agent, result in targets:
-        if result is None and agent is not None and agent.reg.host != desk.host:
-            await remote_hosts.hold(desk, peer, agent, reason, until)
-            await _say(desk, peer, agent, "hold.started", reason)
+        if result is None and agent is not None and agent.reg.host != context.host:
+            await remote_hosts.hold(context, peer, agent, reason, until)
+            await _say(context, peer, agent, "hold.started", reason)
             message = f"held{_for(reason)}; {_heeded(agent)}"
             result = {**_named(agent), "success": True, "until": stamp(until), "message": message}
         if result is None and agent is not None and agent.status in BEGUN:
-            result = await _too_late(desk, agent)
+            result = await _too_late(context, agent)
         agent_id = agent.agent_id if agent else None
-        held = desk.holds.of(agent_id, desk.now())
+        held = context.holds.of(agent_id, context.now())
         told = held is not None and (held.reason, held.by_uid) == (reason, peer.uid)
         if result is None and told and held is not None and held.until_at == until:
             result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held already{_for(reason)}"}
         if result is None:
-            store = desk.store
-            row = await _write(desk, peer, agent_id, reason, until)
-            for older in desk.holds.lift(agent_id):
+            store = context.store
+            row = await _write(context, peer, agent_id, reason, until)
+            for older in context.holds.lift(agent_id):
                 if older.id != row.id:  # it may have been found in the registry before we are told of it
-                    await store.write(store.store.end_hold, older.id, desk.now())
-            desk.holds.put(row)  # no await from here to the look at the status: an order looks at both before it begins
+                    await store.write(store.store.end_hold, older.id, context.now())
+            context.holds.put(
+                row
+            )  # no await from here to the look at the status: an order looks at both before it begins
             if agent is not None and agent.status in BEGUN:
-                desk.holds.lift(agent_id)
-                await store.write(store.store.end_hold, row.id, desk.now())
-                results.append(await _too_late(desk, agent))
+                context.holds.lift(agent_id)
+                await store.write(store.store.end_hold, row.id, context.now())
+                results.append(await _too_late(context, agent))
                 continue
             if not told:
-                await _say(desk, peer, agent, "hold.started", reason)
+                await _say(context, peer, agent, "hold.started", reason)
             result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held{_for(reason)}"}
         results.append(result)
-    desk.look_soon()
+    context.look_soon()
     return _respond(results, "hold")
 
 
 async def _write(
-    desk: ControlContext, peer: Peer, agent_id: str | None, reason: str, until: datetime | None
+    context: ControlContext, peer: Peer, agent_id: str | None, reason: str, until: datetime | None
 ) -> HoldRow:
     """Into the row of the agent's last hold, if it had one: holds that follow each other need no more room than one."""
-    store, known = desk.store, desk.holds.row_for(agent_id)
+    store, known = context.store, context.holds.row_for(agent_id)
     if known is not None:
-        row = await store.write(store.store.renew_hold, known, reason, peer.uid, desk.now(), until)
+        row = await store.write(store.store.renew_hold, known, reason, peer.uid, context.now(), until)
         if row is not None and row.agent_id == agent_id:
             return row
-    return await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until, host=desk.host)
+    return await store.write(store.store.add_hold, agent_id, reason, peer.uid, context.now(), until, host=context.host)
 
 
 async def unhold(request: web.Request) -> web.Response:
-    """End the holds on the targets; without any, the one on all agents."""
-    desk, peer = desk_of(request), peer_at(request)
+    """End the holds on the targets; without any, the one on all agents and those of the daemon itself."""
+    context, peer = context_of(request), peer_at(request)
     body = parse(Unhold, await read_body(request))
     results = []
-    desk.charge_named(peer, len(body.targets))
-    targets = await _targets(desk, peer, body.targets, request.path)
-    desk.charge(peer, "unhold", len(targets) - len(body.targets))
+    context.callers.charge_named(peer, len(body.targets))
+    targets = await _targets(context, peer, body.targets, request.path)
+    context.callers.charge(peer, "unhold", len(targets) - len(body.targets))
     for agent, result in targets:
         if result is None:
-            there = agent if agent is not None and agent.reg.host != desk.host else None
+            there = agent if agent is not None and agent.reg.host != context.host else None
             if there is not None:
-                lifted = await remote_hosts.unhold(desk, there)
+                lifted = await remote_hosts.unhold(context, there)
             else:
-                lifted = desk.holds.lift(agent.agent_id if agent else None)
+                lifted = context.holds.lift(agent.agent_id if agent else None)
             for row in lifted:
                 if there is None:
-                    await desk.store.write(desk.store.store.end_hold, row.id, desk.now())
-                await _say(desk, peer, agent, "hold.ended", row.reason)
-            own = desk.safeguards.lift() if agent is None else []
+                    await context.store.write(context.store.store.end_hold, row.id, context.now())
+                await _say(context, peer, agent, "hold.ended", row.reason)
+            own = context.safeguards.lift() if agent is None else []
             for why in own:
-                await _say(desk, peer, None, "hold.ended", f"lifted: {why}")
+                await _say(context, peer, None, "hold.ended", f"lifted: {why}")
             message = "no longer held" if lifted or own else "it was not held" if agent else "they were not held"
+            if own:  # the caller named none of these, and would not learn that they were lifted
+                message += f"; lifted what made the daemon itself hold back kills: {'; '.join(own)}"
             if there is not None and lifted:
                 message += f"; {_heeded(there)}"
             result = {**_named(agent), "success": True, "message": message}
         results.append(result)
-    desk.look_soon()
+    context.look_soon()
     return _respond(results, "unhold")
 
 
 async def remove(request: web.Request) -> web.Response:
     """Close what is left of agents whose process is gone; one that lives is refused."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     body = parse(Remove, await read_body(request))
-    desk.charge_named(peer, len(body.targets))
+    context.callers.charge_named(peer, len(body.targets))
     results, patience = [], Patience(peer)
     for target in body.targets:
         word = target
         try:
-            where = await remote_hosts.place(desk, peer, target)
+            where = await remote_hosts.place(context, peer, target)
             word = where.word
-            if where.host != desk.host:
-                raise Conflict(f"remove {word} on host {where.host} itself: whether it lives is known only there")
-            agents = group(desk, peer, word) if is_group(word) else [selectors.resolve(desk.fleet, peer, word)]
+            if where.host != context.host:
+                raise Conflict(f"remove {word} on host {where.host} itself: whether it is alive is known only there")
+            agents = group(context, peer, word) if is_group(word) else [selectors.resolve(context.fleet, peer, word)]
         except AgentNotFound as error:
-            results.append(await _not_living(desk, peer, word, error, body, request.path))
+            results.append(await _not_living(context, peer, word, error, body, request.path))
             continue
         except WatchdogError as error:
-            results.append(_refused(desk, peer, target, error, request.path))
+            results.append(_refused(context, peer, target, error, request.path))
             continue
-        desk.charge(peer, "remove", len(agents) + bool(results))  # of all words together the first agent is paid for
-        told = await asyncio.gather(*(_remove(desk, peer, agent, body, patience) for agent in agents))
+        context.callers.charge(
+            peer, "remove", len(agents) + bool(results)
+        )  # of all words together the first agent is paid for
+        told = await asyncio.gather(*(_remove(context, peer, agent, body, patience) for agent in agents))
         patience.heard(told)
         results += told
     return _respond(results, "remove")
 
 
-async def _remove(desk: ControlContext, peer: Peer, agent: Agent, body: Remove, patience: Patience) -> Json:
+async def _remove(context: ControlContext, peer: Peer, agent: Agent, body: Remove, patience: Patience) -> Json:
     """A living process is never removed; what is not there is closed by the one way that closes rows."""
     try:
-        await recheck_owner(desk, peer, agent)
+        await recheck_owner(context, peer, agent)
         if agent.identity is not None:
-            seen = presence(agent.identity, agent.pidfd, host=desk.host)
+            seen = presence(agent.identity, agent.tree.pidfd, host=context.host)
             if seen is not Presence.ABSENT:
                 state = "is alive" if seen is Presence.ALIVE else "may be alive (the look failed)"
-                raise Conflict(f"{agent.reg.name} {state}; end it first: agent-watchdog kill {agent.reg.name}")
+                raise Conflict(f"{agent.reg.name} {state}; kill it first: agent-watchdog kill {agent.reg.name}")
         if body.dry_run:
             return {**_named(agent), "success": True, "action": "would_remove", "message": "would be removed"}
         reason = Reason.GONE if agent.identity is not None else Reason.STOP
         why = body.reason or f"removed by {peer.by}"
         options = KillOptions(text=why, with_messages=body.with_messages, by_root=peer.admin)
-        request_id = await desk.kills.request(agent, reason, options, peer.by, why)
-        outcome = await desk.kills.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
+        request_id = await context.kills.request(agent, reason, options, peer.by, why)
+        outcome = await context.kills.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
         if outcome is not None and goes_on(outcome):
             goes = what_goes_on(outcome, agent.reg.name)
             refusal = Conflict(f"{agent.reg.name} is dead, but not removed yet: {goes}")
@@ -170,17 +176,19 @@ async def _remove(desk: ControlContext, peer: Peer, agent: Agent, body: Remove, 
 
 
 async def _not_living(
-    desk: ControlContext, peer: Peer, target: str, error: AgentNotFound, body: Remove, route: str
+    context: ControlContext, peer: Peer, target: str, error: AgentNotFound, body: Remove, route: str
 ) -> Json:
     try:
         if is_group(target) or "@" in target:  # no name holds one: its host is not known
             return failure(target, error)
-        row = await resolve_ended(desk, peer, target)
+        row = await resolve_ended(context, peer, target)
     except WatchdogError as other:
-        return _refused(desk, peer, target, other, route)
+        return _refused(context, peer, target, other, route)
     message = f"already closed: {row.status}; its history is kept for retention_days"
     if body.with_messages and not body.dry_run:
-        left = await forget.remove_entries(desk.owners, row, peer.by, desk.now(), resumable=True, with_messages=True)
+        left = await forget.remove_entries(
+            context.helpers, row, peer.by, context.now(), resumable=True, with_messages=True
+        )
         message = "; ".join([message, *left])
     return {
         "success": True,
@@ -191,9 +199,9 @@ async def _not_living(
     }
 
 
-async def _too_late(desk: ControlContext, agent: Agent) -> Json:
+async def _too_late(context: ControlContext, agent: Agent) -> Json:
     """The refusal where the agent is being ended already: after the first signal nothing is taken back."""
-    store, request_id = desk.store, agent.request_id
+    store, request_id = context.store, agent.ending.request_id
     order = await store.read(store.store.request, request_id) if request_id is not None else None
     since = f" since {stamp(order.claimed_at or order.created_at)}, by {order.by}: {order.reason}" if order else ""
     text = f"{agent.reg.name} is being killed{since}; it is too late for a hold"
@@ -201,7 +209,7 @@ async def _too_late(desk: ControlContext, agent: Agent) -> Json:
 
 
 async def _targets(
-    desk: ControlContext, peer: Peer, targets: list[str], route: str
+    context: ControlContext, peer: Peer, targets: list[str], route: str
 ) -> list[tuple[Agent | None, Json | None]]:
     """(agent, None) for each that may be acted on, (None, None) for "all agents", (None, result) for a refusal."""
     chosen: list[tuple[Agent | None, Json | None]] = []
@@ -209,27 +217,27 @@ async def _targets(
         if peer.admin:
             return [(None, None)]
         refusal = Forbidden(
-            "a hold on all agents is for root and the admin group; name your agents, or say `all` for yours"
+            "only root and the admin group may hold all agents; name your agents, or use `all` for your own"
         )
-        return [(None, _refused(desk, peer, "", refusal, route))]
+        return [(None, _refused(context, peer, "", refusal, route))]
     seen: set[str] = set()
     for target in targets:
         try:
-            where = await remote_hosts.place(desk, peer, target)
-            agents = members(desk, peer, await remote_hosts.house(desk, where.host), where.word)
-            for agent in agents if where.host == desk.host else []:
-                await recheck_owner(desk, peer, agent)
+            where = await remote_hosts.place(context, peer, target)
+            agents = members(context, peer, await remote_hosts.house(context, where.host), where.word)
+            for agent in agents if where.host == context.host else []:
+                await recheck_owner(context, peer, agent)
         except WatchdogError as error:
-            chosen.append((None, _refused(desk, peer, target, error, route)))
+            chosen.append((None, _refused(context, peer, target, error, route)))
             continue
         chosen += [(agent, None) for agent in agents if agent.agent_id not in seen]
         seen |= {agent.agent_id for agent in agents}
     return chosen
 
 
-def _refused(desk: ControlContext, peer: Peer, target: str, error: WatchdogError, route: str) -> Json:
+def _refused(context: ControlContext, peer: Peer, target: str, error: WatchdogError, route: str) -> Json:
     if isinstance(error, Forbidden):
-        denial(desk, peer, route, str(error))
+        context.callers.deny(peer, route, str(error))
     return failure(target, error)
 
 
@@ -238,7 +246,7 @@ def _for(reason: str) -> str:
 
 
 def _heeded(agent: Agent) -> str:
-    return f"the daemon of host {agent.reg.host} obeys it from its next look on"
+    return f"the daemon of host {agent.reg.host} obeys it from its next sweep on"
 
 
 def _named(agent: Agent | None) -> Json:
@@ -247,10 +255,12 @@ def _named(agent: Agent | None) -> Json:
     return {"agent_id": agent.agent_id, "name": agent.reg.name, "owner_uid": agent.reg.owner_uid}
 
 
-async def _say(desk: ControlContext, peer: Peer, agent: Agent | None, event: str, why: str) -> None:
+async def _say(context: ControlContext, peer: Peer, agent: Agent | None, event: str, why: str) -> None:
     agent_id, owner = (agent.agent_id, agent.reg.owner_uid) if agent else (None, None)
-    await desk.store.write(desk.store.store.add_event, event, agent_id, peer.by, why, desk.now(), owner_uid=owner)
-    desk.event(event, **_named(agent), by=peer.by, why=why)
+    await context.store.write(
+        context.store.store.add_event, event, agent_id, peer.by, why, context.now(), owner_uid=owner
+    )
+    context.event(event, **_named(agent), by=peer.by, why=why)
 
 
 def _respond(results: list[Json], action: str) -> web.Response:

@@ -10,11 +10,11 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from watchdog.agents.fleet import ZERO, Agent
+from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.selectors import silent
 from watchdog.control import remote_hosts
 from watchdog.control.caller_tree import agent_containing
-from watchdog.control.context import ControlContext, Json, desk_of, peer_at
+from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.patience import Patience
 from watchdog.control.remote_hosts import HostView, TargetOnHost
 from watchdog.control.resolve import (
@@ -30,7 +30,7 @@ from watchdog.control.resolve import (
 from watchdog.control.routes.agents import take_for_order
 from watchdog.control.routes.purge import PURGED
 from watchdog.control.schemas import Kill, Stop, parse, read_body
-from watchdog.control.views.results import denial, dry, ended_already, failure, is_dead, outcome_of, preview, summary
+from watchdog.control.views.results import dry, ended_already, failure, is_dead, outcome_of, preview, summary
 from watchdog.core.agent import ENDED
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
@@ -72,8 +72,8 @@ async def kill(request: web.Request) -> web.Response:
     grace = None if body.grace_seconds is None else timedelta(seconds=body.grace_seconds)
     options = KillOptions(force=body.force, grace=ZERO if body.force else grace, cleanup=body.cleanup, text=body.reason)
     order = KillCall(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, body.go, limit)
-    desk, peer = desk_of(request), peer_at(request)
-    return _respond(body.targets, await _end(desk, peer, body.targets, order), body.dry_run, desk)
+    context, peer = context_of(request), peer_at(request)
+    return _respond(body.targets, await _end(context, peer, body.targets, order), body.dry_run, context)
 
 
 async def stop(request: web.Request) -> web.Response:
@@ -90,78 +90,82 @@ async def cancel(request: web.Request) -> web.Response:
 
 
 async def _polite(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""), cancel=cancel)
     order = KillCall(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path, body.go)
-    results = await _end(desk, peer, targets, order)
+    results = await _end(context, peer, targets, order)
     if cancel and not body.dry_run:
-        await _mark_cancelled(desk, peer, results, body.reason)
-    return _respond(targets, results, body.dry_run, desk)
+        await _mark_cancelled(context, peer, results, body.reason)
+    return _respond(targets, results, body.dry_run, context)
 
 
-async def _end(desk: ControlContext, peer: Peer, targets: list[str], order: KillCall) -> list[Json]:
+async def _end(context: ControlContext, peer: Peer, targets: list[str], order: KillCall) -> list[Json]:
     """Find, then end generation by generation: a parent that respawns its children is dead before they are ended."""
-    desk.charge_named(peer, len(targets))
+    context.callers.charge_named(peer, len(targets))
     chosen = Chosen()
     for target in targets:
-        await _choose(desk, peer, target, order, chosen)
+        await _choose(context, peer, target, order, chosen)
     chosen.results = list({str(result["agent_id"]): result for result in chosen.results}.values())  # each once
     if order.children:
-        _with_children(desk, peer, chosen)
+        _with_children(context, peer, chosen)
     if order.dry_run:
         if chosen.agents:
-            await desk.scan(peer)
+            await context.scan(peer)
         agents = [(agent, _without_pid(agent, order)) for agent in chosen.agents.values()]
         return chosen.results + [
-            dry(desk.present(a)) if why is None else failure(a.agent_id, why, a) for a, why in agents
+            dry(context.sweeper.present(a)) if why is None else failure(a.agent_id, why, a) for a, why in agents
         ]
-    if not order.go and any(map(is_wide, targets)) and (tree := await agent_containing(peer, desk.fleet)) is not None:
-        await desk.scan(peer)
-        return chosen.results + [preview(desk.present(agent), tree) for agent in chosen.agents.values()]
-    desk.charge(peer, "kill", len(chosen.agents))
+    if (
+        not order.go
+        and any(map(is_wide, targets))
+        and (tree := await agent_containing(peer, context.fleet)) is not None
+    ):
+        await context.scan(peer)
+        return chosen.results + [preview(context.sweeper.present(agent), tree) for agent in chosen.agents.values()]
+    context.callers.charge(peer, "kill", len(chosen.agents))
     patience = Patience(peer)
     for generation in _generations(chosen.agents):
-        told = await asyncio.gather(*(_end_one(desk, peer, agent, order, patience) for agent in generation))
+        told = await asyncio.gather(*(_end_one(context, peer, agent, order, patience) for agent in generation))
         patience.heard(told)
-        chosen.results += [_with_spared(desk, peer, one, chosen) for one in told]
+        chosen.results += [_with_spared(context, peer, one, chosen) for one in told]
     return chosen.results
 
 
-def _with_spared(desk: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
+def _with_spared(context: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
     """Whoever ends an agent is told of its child agents that go on without it."""
-    children = desk.fleet.children(str(result["agent_id"])) if is_dead(result) else []
+    children = context.fleet.children(str(result["agent_id"])) if is_dead(result) else []
     spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
     if spared:
         names = ", ".join(sorted(spared))
-        result["how"] = f"{result.get('how') or result['message']}; child agents that live on (--children): {names}"
+        result["how"] = f"{result.get('how') or result['message']}; child agents still running (--children): {names}"
     return result
 
 
-async def _choose(desk: ControlContext, peer: Peer, target: str, order: KillCall, chosen: Chosen) -> None:
+async def _choose(context: ControlContext, peer: Peer, target: str, order: KillCall, chosen: Chosen) -> None:
     """Put one target's agents, or its answer, into `chosen`."""
     if not order.dry_run:
-        await take_for_order(desk, peer, target)
-    where = TargetOnHost(target, desk.host)
+        await take_for_order(context, peer, target)
+    where = TargetOnHost(target, context.host)
     try:
-        where = await remote_hosts.place(desk, peer, target)
-        house = chosen.houses.get(where.host) or await remote_hosts.house(desk, where.host)
+        where = await remote_hosts.place(context, peer, target)
+        house = chosen.houses.get(where.host) or await remote_hosts.house(context, where.host)
         chosen.houses[where.host] = house
         if where.word == "stalled" and order.silent_for is not None:
-            agents = silent(members(desk, peer, house, "all"), order.silent_for)
-        elif house.host == desk.host and holds_orphans(where.word):
-            agents = await with_orphans(desk, peer, house, where.word)
+            agents = silent(members(context, peer, house, "all"), order.silent_for)
+        elif house.host == context.host and holds_orphans(where.word):
+            agents = await with_orphans(context, peer, house, where.word)
         else:
-            agents = members(desk, peer, house, where.word)
+            agents = members(context, peer, house, where.word)
     except AgentNotFound as error:
-        chosen.results.append(await _not_living(desk, peer, target, where, error, order.route))
+        chosen.results.append(await _not_living(context, peer, target, where, error, order.route))
         return
     except WatchdogError as error:
         if isinstance(error, Forbidden):
-            denial(desk, peer, order.route, str(error))
+            context.callers.deny(peer, order.route, str(error))
         chosen.results.append(failure(target, error))
         return
     for agent in agents:
-        held = house.holds.reason_for(agent.agent_id, desk.now())
+        held = house.holds.reason_for(agent.agent_id, context.now())
         if held is None:
             chosen.agents[agent.agent_id] = agent
         else:
@@ -170,47 +174,47 @@ async def _choose(desk: ControlContext, peer: Peer, target: str, order: KillCall
 
 
 async def _not_living(
-    desk: ControlContext, peer: Peer, target: str, where: TargetOnHost, error: AgentNotFound, route: str
+    context: ControlContext, peer: Peer, target: str, where: TargetOnHost, error: AgentNotFound, route: str
 ) -> Json:
     """An agent that ended already is what was wanted; anything else is not found."""
     word = where.word
     try:
         if word.startswith("task:"):
-            rows = await desk.store.read(desk.store.store.agents_by_task, word[5:], live_only=False)
+            rows = await context.store.read(context.store.store.agents_by_task, word[5:], live_only=False)
             rows = [row for row in rows if row.status in ENDED and row.registration.host == where.host]
             rows = [row for row in rows if peer.may(row.registration.owner_uid)]
             if not rows:
                 error = AgentNotFound(f"no agent has or had task {word[5:]!r} (see: agent-watchdog list --all)")
-            return await _already(desk, rows[0]) if rows else failure(target, error)
+            return await _already(context, rows[0]) if rows else failure(target, error)
         if is_group(word) or "@" in word:  # no name holds one: its host is not known
             return failure(target, error)
-        if where.host != desk.host:
-            return await _already(desk, await remote_hosts.ended(desk, where))
-        if (one := unwatched(desk, peer, word)) is not None:
+        if where.host != context.host:
+            return await _already(context, await remote_hosts.ended(context, where))
+        if (one := unwatched(context, peer, word)) is not None:
             hint = f"; use this instead: {one['stop']}" if one.get("stop") else ""
-            refusal = ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
+            refusal = ProcessNotFound(f"{word} is listed in {one['source']} and is not watched: {one['why']}{hint}")
             return failure(target, refusal) | {"owner_uid": one["owner_uid"]}  # whose words these are
-        return await _already(desk, await resolve_ended(desk, peer, word))
+        return await _already(context, await resolve_ended(context, peer, word))
     except WatchdogError as other:
         if isinstance(other, Forbidden):
-            denial(desk, peer, route, str(other))
+            context.callers.deny(peer, route, str(other))
         return failure(target, other)
 
 
-async def _already(desk: ControlContext, row: AgentRow) -> Json:
+async def _already(context: ControlContext, row: AgentRow) -> Json:
     """With what the order that ended it tells: when, why, and how its conversation is taken up again."""
-    orders = await desk.store.read(desk.store.store.requests_of, row.agent_id)
-    purged = await desk.store.read(desk.store.store.last_event, row.agent_id, {PURGED})
+    orders = await context.store.read(context.store.store.requests_of, row.agent_id)
+    purged = await context.store.read(context.store.store.last_event, row.agent_id, {PURGED})
     return ended_already(row, next((o for o in reversed(orders) if o.outcome), None), purged=purged is not None)
 
 
-def _with_children(desk: ControlContext, peer: Peer, chosen: Chosen) -> None:
+def _with_children(context: ControlContext, peer: Peer, chosen: Chosen) -> None:
     """Add the child agents of the chosen, and theirs."""
     waiting = list(chosen.agents)
     while waiting:
         house = chosen.houses[chosen.agents[waiting[-1]].reg.host]
         for child in house.fleet.children(waiting.pop()):
-            held = house.holds.reason_for(child.agent_id, desk.now())
+            held = house.holds.reason_for(child.agent_id, context.now())
             if child.agent_id not in chosen.agents and peer.may(child.reg.owner_uid) and held is None:
                 chosen.agents[child.agent_id] = child
                 waiting.append(child.agent_id)
@@ -229,9 +233,9 @@ def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
     return [by_depth[depth] for depth in sorted(by_depth)]
 
 
-async def _end_one(desk: ControlContext, peer: Peer, agent: Agent, order: KillCall, patience: Patience) -> Json:
+async def _end_one(context: ControlContext, peer: Peer, agent: Agent, order: KillCall, patience: Patience) -> Json:
     """Commit the request and, unless told not to, wait for its outcome, and for its cleanup with patience."""
-    orphaned = agent.status in ENDED  # it has ended, and somebody of its tree lives
+    orphaned = agent.status in ENDED  # it has ended, and a process of its tree lives
     reason = Reason.ORPHANED if orphaned else order.reason
     ask = agent.policy.stop_pause if reason is Reason.STOP else None
     options = replace(order.options, ask=ask, by_root=peer.admin)
@@ -239,33 +243,38 @@ async def _end_one(desk: ControlContext, peer: Peer, agent: Agent, order: KillCa
     cleanup = patience.for_cleanup(agent.reg.owner_uid)
     try:
         limit = (ask or ZERO) + 2 * grace + agent.policy.verify + SLACK
-        if agent.reg.host != desk.host:
+        if agent.reg.host != context.host:
             wait = limit.total_seconds() if order.wait else None
-            return await remote_hosts.order(desk, peer, agent, order.reason, options, limit=wait, cleanup=cleanup)
-        await recheck_owner(desk, peer, agent)
+            return await remote_hosts.order(context, peer, agent, order.reason, options, limit=wait, cleanup=cleanup)
+        await recheck_owner(context, peer, agent)
         if (unknown := _without_pid(agent, order)) is not None:
             raise unknown
         why = options.text or f"asked for by {peer.by}"
-        request_id = await desk.kills.request(agent, reason, options, peer.by, why)
+        request_id = await context.kills.request(agent, reason, options, peer.by, why)
         if not order.wait:
             return outcome_of(agent, request_id, None, options, waited=False)
-        outcome = await desk.kills.finished(request_id, limit.total_seconds(), cleanup)
+        outcome = await context.kills.finished(request_id, limit.total_seconds(), cleanup)
     except WatchdogError as error:
         if isinstance(error, Forbidden):
-            denial(desk, peer, order.route, str(error))
+            context.callers.deny(peer, order.route, str(error))
         return failure(agent.agent_id, error, agent)
     return outcome_of(agent, request_id, outcome, options, waited=True)
 
 
 def _without_pid(agent: Agent, order: KillCall) -> ProcessNotFound | None:
-    """The refusal of a kill whose agent has no process that is known: nobody could be proved dead."""
-    if order.reason is not Reason.OPERATOR or agent.identity is not None or agent.members or agent.conversations:
+    """The refusal of a kill whose agent has no known process: nothing could be proved dead."""
+    if (
+        order.reason is not Reason.OPERATOR
+        or agent.identity is not None
+        or agent.tree.members
+        or agent.reg.conversations
+    ):
         return None  # a session that a shared service works for has none while no command of it runs
     name = agent.reg.name
-    return ProcessNotFound(f"no pid is known of {name}; use this instead: agent-watchdog stop {name}")
+    return ProcessNotFound(f"no pid is known for {name}; use this instead: agent-watchdog stop {name}")
 
 
-async def _mark_cancelled(desk: ControlContext, peer: Peer, results: list[Json], reason: str) -> None:
+async def _mark_cancelled(context: ControlContext, peer: Peer, results: list[Json], reason: str) -> None:
     """A task whose agents are all dead is cancelled, if it is still theirs."""
     why = f"cancelled by {peer.by}" + (f": {reason}" if reason else "")
     alive = {result.get("task_id") for result in results if not is_dead(result)}
@@ -273,29 +282,29 @@ async def _mark_cancelled(desk: ControlContext, peer: Peer, results: list[Json],
         task_id, agent_id = result.get("task_id"), str(result["agent_id"])
         if not isinstance(task_id, str) or task_id in alive:
             continue
-        if (became := await _cancelled(desk, peer, task_id, agent_id, why)) is not None:
+        if (became := await _cancelled(context, peer, task_id, agent_id, why)) is not None:
             result["how"] = f"task {task_id} {became}; its agent: {result['how'] or result['message']}"
 
 
-async def _cancelled(desk: ControlContext, peer: Peer, task_id: str, agent_id: str, why: str) -> str | None:
+async def _cancelled(context: ControlContext, peer: Peer, task_id: str, agent_id: str, why: str) -> str | None:
     """Cancel the task of an agent that is dead; what became of it, None where there is none."""
-    store, now = desk.store, desk.now()
+    store, now = context.store, context.now()
     task = await store.read(store.store.task, task_id)
     if task is not None and task.status == "cancelled":
         return "is cancelled"  # with the end of its agent, or before
     if not await store.write(store.store.update_task, task_id, "cancelled", why, agent_id, now):
-        return None if task is None else "is another agent's by now and stays as it is"
+        return None if task is None else "now belongs to another agent and stays as it is"
     agent = await store.read(store.store.agent, agent_id)
     owner = agent.registration.owner_uid if agent else None
     evidence = {"task_id": task_id}
     await store.write(
         store.store.add_event, "task.cancelled", agent_id, peer.by, why, now, evidence=evidence, owner_uid=owner
     )
-    desk.event("task.cancelled", task_id=task_id, agent_id=agent_id, by=peer.by, why=why)
+    context.event("task.cancelled", task_id=task_id, agent_id=agent_id, by=peer.by, why=why)
     return "is cancelled"
 
 
-def _respond(targets: list[str], results: list[Json], dry_run: bool, desk: ControlContext) -> web.Response:
+def _respond(targets: list[str], results: list[Json], dry_run: bool, context: ControlContext) -> web.Response:
     """One target that can only be one agent: its result with its own status. Else a summary, 200."""
     if len(targets) == 1 and not is_group(targets[0].partition("@")[0]) and len(results) == 1:
         status = results[0].pop("http_status", 200)
@@ -303,4 +312,4 @@ def _respond(targets: list[str], results: list[Json], dry_run: bool, desk: Contr
         return web.json_response(results[0], status=status)
     for result in results:
         result.pop("http_status", None)
-    return web.json_response(summary(targets, results, dry_run, desk))
+    return web.json_response(summary(targets, results, dry_run, context))

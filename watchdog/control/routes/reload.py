@@ -2,13 +2,13 @@
 
 from aiohttp import web
 
-from watchdog.control.context import desk_of, peer_at
+from watchdog.control.context import context_of, peer_at
 from watchdog.errors import Forbidden
 
 
 async def reload(request: web.Request) -> web.Response:
     """For admins; a file that cannot be used is an answer, too: `success` is false, and `problems` has each fault."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     if not peer.admin:
-        raise Forbidden("only root, the daemon's own uid and admins may have it read its configuration")
-    return web.json_response(await desk.reload())
+        raise Forbidden("only root, the daemon's own uid and admins may reload its configuration")
+    return web.json_response(await context.reload.ask())

@@ -1,7 +1,7 @@
 """GET and POST /restore: worktrees that lie in the trash, and bringing one back.
 
 What lies there says the owner's helper, from the repositories alone: those that the registry remembers, and the one
-that the client names. So what another daemon put there, or one before it was installed anew, is found too.
+that the client names. So what another daemon put there, or one before it was installed again, is found too.
 """
 
 import asyncio
@@ -12,8 +12,7 @@ from typing import Annotated, Any
 from aiohttp import web
 from pydantic import Field
 
-from watchdog.concurrency.lanes import lane
-from watchdog.control.context import ControlContext, Json, desk_of, peer_at
+from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.schemas import Body, Path, Plain, parse, read_body
 from watchdog.core.hooks import printable
 from watchdog.core.peer import Peer
@@ -48,44 +47,44 @@ class Restore(Where):
 
 async def listed(request: web.Request) -> web.Response:
     """What can be restored, of the owners whose agents the peer may act on."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     query = request.query
     uid = query.get("owner_uid")
     if uid is not None and not (uid.isascii() and uid.isdigit() and int(uid) < 2**32 - 1):
         raise BadRequest(f"owner_uid: {uid!r} is no uid")
     given = {"place": query.get("place"), "owner_uid": None if uid is None else int(uid)}
     body = parse(Where, json.dumps(given).encode())
-    async with desk.helping.turn(lane().user):
-        found, problems = await _look(desk, peer, body)
+    async with context.callers.with_helper():
+        found, problems = await _look(context, peer, body)
     unheard = [problem for problem in problems if isinstance(problem, Unheard)]
     return web.json_response({"restorable": found, "problems": problems, "unheard": unheard})
 
 
 async def restore(request: web.Request) -> web.Response:
     """Bring one back, as its owner; told in log and history."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     body = parse(Restore, await read_body(request))
-    async with desk.helping.turn(lane().user):
-        found, problems = await _look(desk, peer, body)
+    async with context.callers.with_helper():
+        found, problems = await _look(context, peer, body)
         one = chosen(body.id, found, problems, body.owner_uid)
         uid = one["owner_uid"]
         assert isinstance(uid, int)
         asked = {"wanted": one["agent_id"], "places": [one["common"]], "dry_run": body.dry_run}
         try:
-            told = _entry(await desk.owners.call_alone(uid, "restore", asked, ACT_SECONDS))
+            told = _entry(await context.helpers.call_alone(uid, "restore", asked, ACT_SECONDS))
         except OwnerCallFailed as error:
             raise Conflict(f"{one['agent_id']} is not restored: {error}") from None
     if not body.dry_run:
         why, agent_id = str(told.get("message")), str(one["agent_id"])
-        await desk.store.write(
-            desk.store.store.add_event, "worktree.restored", agent_id, peer.by, why, desk.now(), owner_uid=uid
+        await context.store.write(
+            context.store.store.add_event, "worktree.restored", agent_id, peer.by, why, context.now(), owner_uid=uid
         )
-        desk.event("worktree.restored", agent_id=agent_id, by=peer.by, why=why)
+        context.event("worktree.restored", agent_id=agent_id, by=peer.by, why=why)
     action = "would_restore" if body.dry_run else "restored"
     return web.json_response({**told, "success": True, "action": action, "owner_uid": uid})
 
 
-async def _look(desk: ControlContext, peer: Peer, where: Where) -> tuple[list[Json], list[str]]:
+async def _look(context: ControlContext, peer: Peer, where: Where) -> tuple[list[Json], list[str]]:
     found: list[Json] = []
     problems: list[str] = []
     own = peer.uid if os.geteuid() == 0 else os.geteuid()
@@ -94,25 +93,27 @@ async def _look(desk: ControlContext, peer: Peer, where: Where) -> tuple[list[Js
         raise Forbidden(f"uid {peer.uid} may not look into the trash of uid {uid}")
     uids = {uid}
     if peer.admin:
-        uids |= await desk.store.read(desk.store.store.owners, desk.host)
-    looks = (_of_owner(desk, each, where.place if each == uid else None, named=each == uid) for each in sorted(uids))
+        uids |= await context.store.read(context.store.store.owners, context.host)
+    looks = (_of_owner(context, each, where.place if each == uid else None, named=each == uid) for each in sorted(uids))
     for entries, told in await asyncio.gather(*looks):
         found += entries
         problems += told
     return found, problems
 
 
-async def _of_owner(desk: ControlContext, uid: int, place: str | None, *, named: bool) -> tuple[list[Json], list[str]]:
+async def _of_owner(
+    context: ControlContext, uid: int, place: str | None, *, named: bool
+) -> tuple[list[Json], list[str]]:
     """What one owner's helper tells of its repositories, and what is wrong."""
-    places = await desk.store.read(desk.store.store.trashes, desk.host, uid)
+    places = await context.store.read(context.store.store.trashes, context.host, uid)
     places = places if place is None else [*places, place]
     if not places:
         return [], []
     try:
         limit = LOOK_SECONDS if named else OTHERS_SECONDS
-        answer = _entry(await desk.owners.call_alone(uid, "restorable", {"places": places}, limit))
+        answer = _entry(await context.helpers.call_alone(uid, "restorable", {"places": places}, limit))
     except OwnerCallFailed as error:
-        words = f"uid {uid}: not looked into: its helper has {limit:g} s, and gave no answer: {error}"
+        words = f"uid {uid}: not searched: its helper gave no answer within {limit:g} s: {error}"
         return [], [Unheard(words + ("" if named else "; with --repository DIR it has longer"))]
     entries, told = answer.get("found"), answer.get("problems")
     found = [
@@ -142,11 +143,11 @@ def chosen(wanted: str, found: list[Json], problems: list[str], owner_uid: int |
     if not fitting:
         hint = f" ({'; '.join(problems)})" if problems else ""
         raise AgentNotFound(
-            f"no worktree of {wanted} lies in the trash of a known repository{hint}; `agent-watchdog restore` lists "
-            "all; say it from within its repository, or with --repository DIR"
+            f"no worktree of {wanted} lies in the trash of a known repository{hint}; `agent-watchdog restore`"
+            " lists all; run it within its repository, or with --repository DIR"
         )
     fitting = [one for one in fitting if one["owner_uid"] == owner_uid] or fitting
     several = sorted({f"{one['agent_id']} (uid {one['owner_uid']})" for one in fitting})
     if len(several) > 1:
-        raise Ambiguous(f"{wanted} may be any of {', '.join(several)}; of two owners say --repository DIR")
+        raise Ambiguous(f"{wanted} may be any of {', '.join(several)}; for different owners use --repository DIR")
     return fitting[0]

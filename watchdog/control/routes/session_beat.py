@@ -1,18 +1,18 @@
 """POST /sessions/beat: a word of a session that a shared service works for, beside the sessions of other agents.
 
-The service is nobody's agent (`core.services`). The word counts for the agent whose client began the session, where
+The service is no agent (`core.services`). The beat counts for the agent whose client began the session, where
 only one can have; else the session is an agent of its own, without a process, and the clients that may be its own are
 only known to live. A hook speaks for agents of its own uid alone.
 """
 
-from dataclasses import dataclass
 from dataclasses import replace as replaced
 
 from aiohttp import web
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.agents.process_claim import Look, look_at
-from watchdog.control.context import ControlContext, Json, desk_of, peer_at
+from watchdog.control.callers import Talk
+from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.peers import too_often
 from watchdog.control.routes.agents import heard
 from watchdog.control.schemas import Speak, parse, read_body
@@ -41,62 +41,51 @@ from watchdog.processes.clients import ClientCandidate, clients, service_at
 from watchdog.processes.identity import ThreadSeen
 from watchdog.processes.reader import awaited
 
-MOST = 1024  # sessions that are remembered
 LOOK_SECONDS = 3.0  # for a look of its owner's at a directory
 MOST_SERVICES = 3  # beside the one that told, which one session is known in
 MOST_OF_ONE = 32  # sessions of one agent: a client begins one after the other
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
-_OVER = "its agent was ended; the session has nothing more to do"
-
-
-@dataclass(frozen=True, slots=True)
-class Talk:
-    """What was found out about a session: which agent it is, and which it may be of."""
-
-    agent_id: str
-    perhaps: tuple[str, ...] = ()
+_OVER = "its agent was killed; the session has nothing more to do"
 
 
 async def speak(request: web.Request) -> web.Response:
     """Take the word: as `beat` of the agent that it is about."""
-    desk, peer = desk_of(request), peer_at(request)
+    context, peer = context_of(request), peer_at(request)
     body = parse(Speak, await read_body(request))
     said, _ = beat_of_json(body.beat)
-    service, words = await _service(desk, peer, body.pid)
-    main = _whose_main(desk, peer, service)
+    service, words = await _service(context, peer, body.pid)
+    main = _whose_main(context, peer, service)
     if main is not None:
-        return await heard(desk, main, body.beat, said)  # somebody runs the service on purpose: it is that agent
+        return await heard(context, main, body.beat, said)  # a person runs the service on purpose: it is that agent
     key = peer.uid, body.session, service.pid, service.start_ticks
-    talk = desk.talks.get(key)
-    agent = _known(desk, peer, body.session, service, talk)
+    talk = context.callers.talks.get(key)
+    agent = _known(context, peer, body.session, service, talk)
     if agent is None or agent.status not in _SPOKEN:
-        if not body.begins and (agent is not None or await _was_ended(desk, talk)):
+        if not body.begins and (agent is not None or await _was_ended(context, talk)):
             return web.json_response({"stop": {"reason": _OVER, "deadline_seconds": 0.0}})
-        async with desk.registrar.turn(peer.uid):
-            talk = desk.talks.get(key)
-            agent = _known(desk, peer, body.session, service, talk)
+        async with context.registrar.turn(peer.uid):
+            talk = context.callers.talks.get(key)
+            agent = _known(context, peer, body.session, service, talk)
             if agent is None or agent.status not in _SPOKEN:
-                agent, talk = await _found(desk, peer, body, service, words)
-                desk.talks[key] = talk
-                while len(desk.talks) > MOST:
-                    del desk.talks[next(iter(desk.talks))]
-    for other in _perhaps(desk, talk):
-        _lives(desk, other, agent)
+                agent, talk = await _found(context, peer, body, service, words)
+                context.callers.remember(key, talk)
+    for other in _perhaps(context, talk):
+        _lives(context, other, agent)
     if agent.identity is None and said.session_ended is not None:
         options = KillOptions(by_root=peer.admin)
-        await desk.kills.request(agent, Reason.GONE, options, peer.by, "its session has ended")
+        await context.kills.request(agent, Reason.GONE, options, peer.by, "its session has ended")
         return web.Response(status=204)
-    return await heard(desk, agent, body.beat, said)
+    return await heard(context, agent, body.beat, said)
 
 
-async def _service(desk: ControlContext, peer: Peer, pid: int) -> tuple[Identity, str]:
+async def _service(context: ControlContext, peer: Peer, pid: int) -> tuple[Identity, str]:
     """The service below which the hook runs, and what it is called.
 
     Raises ProcessNotFound, Forbidden (another uid's), BadRequest (it is none), Unseen.
     """
     try:
         found = await awaited(None, service_at, pid)
-        seen = (await look_at([pid], desk.host))[pid]
+        seen = (await look_at([pid], context.host))[pid]
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessNotFound(f"pid: there is no process {pid}") from None
     except (OSError, ValueError) as error:
@@ -106,56 +95,56 @@ async def _service(desk: ControlContext, peer: Peer, pid: int) -> tuple[Identity
     if isinstance(seen, OSError):
         raise ProcessHidden(f"pid: nothing is known of process {pid}: {seen.strerror or seen}") from seen
     if seen.uids.one != peer.uid:
-        raise Forbidden(f"pid: process {pid} runs with {seen.uids}, you are uid {peer.uid}; speak for your own")
+        raise Forbidden(f"pid: process {pid} runs with {seen.uids}, you are uid {peer.uid}; report only for your own")
     if found is None or found[0] != CODEX or seen.identity.start_ticks != found[1]:
-        raise BadRequest(f"pid: process {pid} is no service that sessions share")
+        raise BadRequest(f"pid: process {pid} is not a service that sessions share")
     return seen.identity, found[0]
 
 
-def _whose_main(desk: ControlContext, peer: Peer, service: Identity) -> Agent | None:
-    for agent in desk.fleet:
+def _whose_main(context: ControlContext, peer: Peer, service: Identity) -> Agent | None:
+    for agent in context.fleet:
         if agent.identity is not None and agent.identity.same_process(service) and peer.uid == agent.reg.owner_uid:
             return agent
     return None
 
 
-def _known(desk: ControlContext, peer: Peer, session: str, service: Identity, talk: Talk | None) -> Agent | None:
+def _known(context: ControlContext, peer: Peer, session: str, service: Identity, talk: Talk | None) -> Agent | None:
     """The agent that has it, also after a restart of ours. Of another service the same id is another session."""
-    agent = None if talk is None else desk.fleet.get(talk.agent_id)
+    agent = None if talk is None else context.fleet.get(talk.agent_id)
     if agent is None:
-        agents = (one for one in desk.fleet if one.reg.owner_uid == peer.uid and _has(one, session, service))
+        agents = (one for one in context.fleet if one.reg.owner_uid == peer.uid and _has(one, session, service))
         agent = next(agents, None)
     return agent if agent is not None and agent.reg.owner_uid == peer.uid else None
 
 
 def _has(agent: Agent, session: str, service: Identity) -> bool:
-    return any(it == session and one.same_process(service) for it, one in agent.served)
+    return any(it == session and one.same_process(service) for it, one in agent.reg.served)
 
 
-async def _was_ended(desk: ControlContext, talk: Talk | None) -> bool:
-    """Whether somebody had its agent ended, who then wants no more of its work."""
+async def _was_ended(context: ControlContext, talk: Talk | None) -> bool:
+    """Whether a person had its agent killed, and so wants no more of its work."""
     if talk is None:
         return False
     try:
-        row = await desk.store.read(desk.store.store.agent, talk.agent_id)
+        row = await context.store.read(context.store.store.agent, talk.agent_id)
     except (Conflict, RegistryUnavailable):
         return False
     return row is not None and row.status in (Status.KILLED, Status.STOPPED)
 
 
-async def _found(desk: ControlContext, peer: Peer, body: Speak, service: Identity, words: str) -> tuple[Agent, Talk]:
+async def _found(context: ControlContext, peer: Peer, body: Speak, service: Identity, words: str) -> tuple[Agent, Talk]:
     """Whose a session is that is heard of for the first time: its entry is committed. Its user's `turn` is held.
 
     It costs as much as a registration. Raises Limited, Unseen.
     """
-    if not peer.admin and (left := desk.registrar.take_share(peer.uid)) > WAIT:
-        raise too_often(peer.uid, desk.admission.user_of(peer.uid), left)
+    if not peer.admin and (left := context.registrar.take_share(peer.uid)) > WAIT:
+        raise too_often(peer.uid, context.callers.admission.user_of(peer.uid), left)
     try:
         seen = await awaited(None, clients, peer.uid)
     except OSError as error:
-        raise ProcessHidden(f"nobody can be seen: {error}") from error
-    seen = tuple([await _placed(desk, peer, body.cwd, one) for one in seen])
-    answer = _decided(desk, peer, body, seen)
+        raise ProcessHidden(f"no process can be seen: {error}") from error
+    seen = tuple([await _placed(context, peer, body.cwd, one) for one in seen])
+    answer = _decided(context, peer, body, seen)
     entry = Listed(
         kind=SESSION,
         path=words,
@@ -164,27 +153,27 @@ async def _found(desk: ControlContext, peer: Peer, body: Speak, service: Identit
         also=(service,),
         conversation=body.session,
     )
-    agent = None if answer.agent is None else desk.fleet.get(answer.agent)
+    agent = None if answer.agent is None else context.fleet.get(answer.agent)
     if agent is None:
         name = session_name(body.type, body.cwd, body.session)
-        if desk.fleet.named(name, peer.uid):
+        if context.fleet.named(name, peer.uid):
             name = name_for(name, body.session[:32])
         request = RegistrationRequest(name, type=body.type, source="hook", entry=entry)
-        agent = (await desk.registrar.register(request, peer)).agent
+        agent = (await context.registrar.register(request, peer)).agent
     else:
-        entry = replaced(entry, also=(*await _still_there(desk, agent, body.session, service), service))
+        entry = replaced(entry, also=(*await _still_there(context, agent, body.session, service), service))
         others = [one for one in agent.reg.entries if (one.kind, one.key) != (SESSION, body.session)]
         kept = [one for one in others if one.kind == SESSION][-MOST_OF_ONE + 1 :]
-        agent.listed((*(one for one in others if one.kind != SESSION), *kept, entry))
-        await desk.store.write(desk.store.store.set_entries, agent.agent_id, agent.reg.entries)
-    desk.event("session.found", agent_id=agent.agent_id, name=agent.reg.name, session=body.session, why=answer.why)
+        agent.amend(replaced(agent.reg, entries=(*(one for one in others if one.kind != SESSION), *kept, entry)))
+        await context.store.write(context.store.store.set_entries, agent.agent_id, agent.reg.entries)
+    context.event("session.found", agent_id=agent.agent_id, name=agent.reg.name, session=body.session, why=answer.why)
     return agent, Talk(agent.agent_id, answer.perhaps)
 
 
-async def _still_there(desk: ControlContext, agent: Agent, session: str, but: Identity) -> list[Identity]:
+async def _still_there(context: ControlContext, agent: Agent, session: str, but: Identity) -> list[Identity]:
     """Other services that the agent has the same session in, and that live: two may work for one, and take turns."""
-    known = [one for it, one in agent.served if it == session and not one.same_process(but)]
-    seen = await look_at([one.pid for one in known], desk.host) if known else {}
+    known = [one for it, one in agent.reg.served if it == session and not one.same_process(but)]
+    seen = await look_at([one.pid for one in known], context.host) if known else {}
     return [one for one in known if not _gone(one, seen[one.pid])][:MOST_SERVICES]
 
 
@@ -194,33 +183,36 @@ def _gone(known: Identity, seen: Look) -> bool:
     return isinstance(seen, ThreadSeen) or not seen.identity.same_process(known)
 
 
-async def _placed(desk: ControlContext, peer: Peer, directory: str, seen: ClientCandidate) -> ClientCandidate:
+async def _placed(context: ControlContext, peer: Peer, directory: str, seen: ClientCandidate) -> ClientCandidate:
     """A client that was told a directory by a name that may be another one of the session's, as its owner sees it."""
     if not seen.told or seen.directory in (None, directory):
         return seen
     try:
         asked: list[Json] = [{"path": path} for path in (directory, seen.directory)]
-        places = [await desk.owners.call_alone(peer.uid, "real_path", one, LOOK_SECONDS) for one in asked]
+        places = [await context.helpers.call_alone(peer.uid, "real_path", one, LOOK_SECONDS) for one in asked]
     except OwnerCallFailed:
         return seen._replace(directory=None)
     return seen._replace(directory=directory) if places[0] == places[1] else seen
 
 
-def _decided(desk: ControlContext, peer: Peer, body: Speak, seen: tuple[ClientCandidate, ...]) -> Whose:
-    now = desk.clock.now()
+def _decided(context: ControlContext, peer: Peer, body: Speak, seen: tuple[ClientCandidate, ...]) -> Whose:
+    now = context.clock.now()
     since_boot = now.wall.timestamp() - now.boot
     found = [
         Client(
-            _agent_of(desk, peer, one), since_boot + one.chain[0][1] / procfs.TICKS_PER_SECOND, one.directory, one.named
+            _agent_of(context, peer, one),
+            since_boot + one.chain[0][1] / procfs.TICKS_PER_SECOND,
+            one.directory,
+            one.named,
         )
         for one in seen
     ]
     return whose(Session(body.session, body.cwd, body.fresh), found)
 
 
-def _agent_of(desk: ControlContext, peer: Peer, seen: ClientCandidate) -> str | None:
+def _agent_of(context: ControlContext, peer: Peer, seen: ClientCandidate) -> str | None:
     """In whose tree a client is: the nearest main process above it, else by the last look at the trees."""
-    mine = [agent for agent in desk.fleet if agent.reg.owner_uid == peer.uid and agent.status in _SPOKEN]
+    mine = [agent for agent in context.fleet if agent.reg.owner_uid == peer.uid and agent.status in _SPOKEN]
     mains = {(a.identity.pid, a.identity.start_ticks): a.agent_id for a in mine if a.identity is not None}
     for process in seen.chain:
         if process in mains:
@@ -228,19 +220,19 @@ def _agent_of(desk: ControlContext, peer: Peer, seen: ClientCandidate) -> str | 
     return next((agent.agent_id for agent in mine if seen.chain[0] in agent.processes), None)
 
 
-def _perhaps(desk: ControlContext, talk: Talk | None) -> list[Agent]:
-    found = [desk.fleet.get(one) for one in (() if talk is None else talk.perhaps)]
+def _perhaps(context: ControlContext, talk: Talk | None) -> list[Agent]:
+    found = [context.fleet.get(one) for one in (() if talk is None else talk.perhaps)]
     return [one for one in found if one is not None and one.status in _SPOKEN]
 
 
-def _lives(desk: ControlContext, agent: Agent, session: Agent) -> None:
+def _lives(context: ControlContext, agent: Agent, session: Agent) -> None:
     """One whose session it may be: that it has begun is certain, that it works is not, and so its silence is none."""
-    now = desk.clock.now()
+    now = context.clock.now()
     agent.perhaps[session.agent_id] = session.reg.name
-    for gone in [one for one in agent.perhaps if desk.fleet.get(one) is None]:
+    for gone in [one for one in agent.perhaps if context.fleet.get(one) is None]:
         del agent.perhaps[gone]
     beat = Beat(promises=False)
-    if not agent.conversations:
-        note = f"which session is its own cannot be told ({', '.join(sorted(agent.perhaps.values()))}?)"
+    if not agent.reg.conversations:
+        note = f"which session is its own is not known ({', '.join(sorted(agent.perhaps.values()))}?)"
         beat = replaced(beat, state=State.IDLE, note=note)
     agent.beat(beat, now.mono, now.wall)

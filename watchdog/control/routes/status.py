@@ -8,9 +8,9 @@ from datetime import timedelta
 from aiohttp import web
 
 from watchdog.agents import selectors
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.control import remote_hosts
-from watchdog.control.context import ControlContext, desk_of, peer_at
+from watchdog.control.context import ControlContext, context_of, peer_at
 from watchdog.control.resolve import recheck_owner, resolve_ended, unwatched_of
 from watchdog.control.schemas import flag
 from watchdog.control.views import agent as views
@@ -26,61 +26,61 @@ _EVENTS = 2000  # of one agent's history; a story that is longer is cut at its b
 
 
 async def agents(request: web.Request) -> web.Response:
-    """The living agents; with `all`, those that ended too. Of other people's, what everybody may know."""
-    desk, peer = desk_of(request), peer_at(request)
+    """The living agents; with `all`, those that ended too. Of other users', what every user may know."""
+    context, peer = context_of(request), peer_at(request)
     tag, name = request.query.get("tag"), request.query.get("name")
-    chosen: list[Agent | AgentRow] = list(desk.fleet)
+    chosen: list[Agent | AgentRow] = list(context.fleet)
     if flag(request, "all"):
-        living = {agent.agent_id for agent in desk.fleet}
-        rows = await desk.store.read(desk.store.store.agents, ended=True, tag=tag)
-        chosen += [row for row in rows if row.agent_id not in living and row.registration.host == desk.host]
+        living = {agent.agent_id for agent in context.fleet}
+        rows = await context.store.read(context.store.store.agents, ended=True, tag=tag)
+        chosen += [row for row in rows if row.agent_id not in living and row.registration.host == context.host]
     listed: list[views.Json] = []
     for agent in chosen:
         reg = agent.reg if isinstance(agent, Agent) else agent.registration
         # A tag is evidence: it must not be found out by asking for it.
         if (tag is None or (tag in reg.tags and peer.may(reg.owner_uid))) and name in (None, reg.name):
-            shown = desk.present(agent) if isinstance(agent, Agent) else agent
+            shown = context.sweeper.present(agent) if isinstance(agent, Agent) else agent
             entry = views.listed(shown, peer)
             if peer.may(reg.owner_uid):
-                entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
+                entry["held"] = context.holds.reason_for(reg.agent_id, context.now())
                 if isinstance(shown, Agent):
-                    everybody = desk.holds.reason_for(None, desk.now())
+                    everybody = context.holds.reason_for(None, context.now())
                     entry["held_back"] = held_back(
-                        shown, desk.safeguards.on(reg.owner_uid), everybody, _spared(desk, shown)
+                        shown, context.safeguards.on(reg.owner_uid), everybody, _spared(context, shown)
                     )
             listed.append(entry)
-    await failures.add(desk, listed)
+    await failures.add(context, listed)
     if tag is None:
-        listed += [one for one in unwatched_of(desk, peer) if name in (None, one["name"])]
+        listed += [one for one in unwatched_of(context, peer) if name in (None, one["name"])]
     if flag(request, "all_hosts"):
         for entry in listed:
-            entry["host"] = desk.host
-        listed += await remote_hosts.listed(desk, peer, ended=flag(request, "all"), tag=tag, name=name)
+            entry["host"] = context.host
+        listed += await remote_hosts.listed(context, peer, ended=flag(request, "all"), tag=tag, name=name)
     return web.json_response({"agents": listed})
 
 
 async def agent(request: web.Request) -> web.Response:
     """One agent with its whole story; by id, or by name (the living one, else the newest)."""
-    desk, peer = desk_of(request), peer_at(request)
-    where = await remote_hosts.place(desk, peer, request.match_info["agent_id"])
-    house = await remote_hosts.house(desk, where.host)
+    context, peer = context_of(request), peer_at(request)
+    where = await remote_hosts.place(context, peer, request.match_info["agent_id"])
+    house = await remote_hosts.house(context, where.host)
     one: Agent | AgentRow
-    if where.host != desk.host:
-        one = await remote_hosts.one(desk, house, where)
+    if where.host != context.host:
+        one = await remote_hosts.one(context, house, where)
     else:
         try:
-            one = selectors.resolve(desk.fleet, peer, where.word)
-            await recheck_owner(desk, peer, one)
+            one = selectors.resolve(context.fleet, peer, where.word)
+            await recheck_owner(context, peer, one)
         except AgentNotFound:
-            one = await resolve_ended(desk, peer, where.word)
-    agent_id, store = one.agent_id, desk.store
+            one = await resolve_ended(context, peer, where.word)
+    agent_id, store = one.agent_id, context.store
     owner_uid = (one.reg if isinstance(one, Agent) else one.registration).owner_uid
-    here = where.host == desk.host
-    doubts, observes = (desk.safeguards.on(owner_uid), desk.settings.observe) if here else ([], False)
+    here = where.host == context.host
+    doubts, observes = (context.safeguards.on(owner_uid), context.settings.observe) if here else ([], False)
     if isinstance(one, Agent) and here:
-        one = desk.present(one)
-    spared = _spared(desk, one) if isinstance(one, Agent) and where.host == desk.host else None
-    everybody = house.holds.reason_for(None, desk.now())
+        one = context.sweeper.present(one)
+    spared = _spared(context, one) if isinstance(one, Agent) and where.host == context.host else None
+    everybody = house.holds.reason_for(None, context.now())
     rows: list[EventRow] = []
     requests: list[RequestRow] = []
     runs: list[RunRow] = []
@@ -93,13 +93,15 @@ async def agent(request: web.Request) -> web.Response:
         if not isinstance(one, Agent):
             raise
         missing["history_problem"] = str(error) if peer.admin else "its log tells"  # a server's words name its users
-    retries = {hook.name: hook.retries for hook in desk.settings.hooks}
+    retries = {hook.name: hook.retries for hook in context.settings.hooks}
     ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
     return web.json_response(
         {
-            "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes, ending=ending, spared=spared)
+            "agent": views.full(
+                one, house.holds, context.now(), doubts, observes=observes, ending=ending, spared=spared
+            )
             | {"held_back": held_back(one, doubts, everybody, spared) if isinstance(one, Agent) else None}
-            | await remote_hosts.differences(desk, one)
+            | await remote_hosts.differences(context, one)
             | {"cleanup_failed": failures.in_words(runs, ending=one.status is Status.ENDING)},
             "children": [views.public(child) for child in house.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],
@@ -111,48 +113,54 @@ async def agent(request: web.Request) -> web.Response:
 
 
 async def status(request: web.Request) -> web.Response:
-    """Whether the daemon does its work, in figures that everybody may see."""
-    desk, peer = desk_of(request), peer_at(request)
-    now = desk.now()
-    facts = dict(desk.facts())
+    """Whether the daemon does its work, in figures that every user may see."""
+    context, peer = context_of(request), peer_at(request)
+    now = context.now()
+    facts = dict(context.status.facts())
     if facts.get("config_problems") and not peer.admin:
-        facts["config_problems"] = ["its log tells"]  # they quote the file
+        facts["config_problems"] = ["see its log"]  # they quote the file
     if facts.get("registry_problem") and not peer.admin:
-        facts["registry_problem"] = "its log tells"  # a server's words name its users
+        facts["registry_problem"] = "see its log"  # a server's words name its users
     troubles = facts.get("troubles")
     if isinstance(troubles, list) and not peer.admin:  # their words name others' agents and paths
         facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]
     unreadable = facts.get("unreadable")
     if isinstance(unreadable, list):
-        names = _names(desk, peer)
+        names = _names(context, peer)
         facts["unreadable"] = [
             one | {"agent": names.get(one["pid"])} for one in unreadable if peer.may(one["uid"])
         ]  # a pid and its uid are evidence
-    living = {agent.agent_id: agent for agent in desk.fleet}
+    living = {agent.agent_id: agent for agent in context.fleet}
     return web.json_response(
         {
             "version": importlib.metadata.version("agent-watchdogd"),
             "pid": os.getpid(),
             "uid": os.geteuid(),
-            "host": desk.host,
+            "host": context.host,
             "hostname": os.uname().nodename,
-            "boot_id": desk.boot_id,
-            "socket": desk.socket_path,
-            "agents": len(desk.fleet),
-            "verdicts": _tally(desk, "verdict"),
-            "statuses": _tally(desk, "status"),
-            "open_kills": sum(agent.request_id is not None for agent in desk.fleet),
+            "boot_id": context.boot_id,
+            "socket": context.socket_path,
+            "agents": len(context.fleet),
+            "verdicts": _tally(context, "verdict"),
+            "statuses": _tally(context, "status"),
+            "open_kills": sum(agent.ending.request_id is not None for agent in context.fleet),
             "holds": [
                 views.hold(row, peer, living.get(row.agent_id) if row.agent_id else None)
-                for row in desk.holds.current(now)
+                for row in context.holds.current(now)
             ],
-            "doubts": desk.safeguards.on(),
-            "unkillable": [views.unkillable(agent, peer) for agent in desk.fleet if agent.status is Status.UNKILLABLE],
-            "elsewhere": [views.elsewhere(one) for one in desk.fleet if one.elsewhere and peer.may(one.reg.owner_uid)],
+            "doubts": context.safeguards.on(),
+            "unkillable": [
+                views.unkillable(agent, peer) for agent in context.fleet if agent.status is Status.UNKILLABLE
+            ],
+            "elsewhere": [
+                views.elsewhere(one) for one in context.fleet if one.owner.elsewhere and peer.may(one.reg.owner_uid)
+            ],
             "limited": [
-                one for one in desk.admission.limited() if peer.admin or one["uid"] == desk.admission.user_of(peer.uid)
+                one
+                for one in context.callers.admission.limited()
+                if peer.admin or one["uid"] == context.callers.admission.user_of(peer.uid)
             ],
-            "subuid_problems": desk.admission.problems,
+            "subuid_problems": context.callers.admission.problems,
             "you": {"uid": peer.uid, "admin": peer.admin},
             **facts,
         }
@@ -160,25 +168,25 @@ async def status(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Figures for Prometheus; no names in them, so everybody may read."""
-    return web.Response(body=desk_of(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+    """Figures for Prometheus; no names in them, so every user may read."""
+    return web.Response(body=context_of(request).status.figures(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _names(desk: ControlContext, peer: Peer) -> dict[int, str]:
+def _names(context: ControlContext, peer: Peer) -> dict[int, str]:
     """Names of the agents that this peer may see, by the pids of their processes; main processes go first."""
-    mine = [agent for agent in desk.fleet if peer.may(agent.reg.owner_uid)]
-    names = {member.identity.pid: agent.reg.name for agent in mine for member in agent.members}
+    mine = [agent for agent in context.fleet if peer.may(agent.reg.owner_uid)]
+    names = {member.identity.pid: agent.reg.name for agent in mine for member in agent.tree.members}
     return names | {agent.identity.pid: agent.reg.name for agent in mine if agent.identity is not None}
 
 
-def _spared(desk: ControlContext, agent: Agent) -> timedelta:
+def _spared(context: ControlContext, agent: Agent) -> timedelta:
     """For how long the daemon's own doubts hold back a kill of this agent for silence."""
-    limit = timedelta(seconds=desk.settings.hold.max_seconds)
-    since = agent.doomed_since
-    return limit if since is None else limit - timedelta(seconds=desk.clock.mono() - since)
+    limit = timedelta(seconds=context.settings.hold.max_seconds)
+    since = agent.judged.doomed_since
+    return limit if since is None else limit - timedelta(seconds=context.clock.mono() - since)
 
 
-def _tally(desk: ControlContext, what: str) -> dict[str, int]:
-    agents = map(desk.present, desk.fleet) if what == "verdict" else desk.fleet
-    values = (agent.verdict if what == "verdict" else agent.status for agent in agents)
+def _tally(context: ControlContext, what: str) -> dict[str, int]:
+    agents = map(context.sweeper.present, context.fleet) if what == "verdict" else context.fleet
+    values = (agent.judged.verdict if what == "verdict" else agent.status for agent in agents)
     return dict(Counter(str(value) if value else "none" for value in values))

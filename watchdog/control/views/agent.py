@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
 from watchdog.agents.holds import Holds
 from watchdog.control.views.evidence import signals
 from watchdog.control.views.next_change import Ending, next_changes
@@ -33,14 +34,15 @@ def seconds(span: timedelta | None) -> float | None:
 
 
 def public(agent: Agent | AgentRow) -> Json:
-    """What everybody on the machine may know."""
+    """What every user of the machine may know."""
     reg = _registration(agent)
+    verdict = agent.judged.verdict if isinstance(agent, Agent) else agent.verdict
     return {
         "agent_id": reg.agent_id,
         "name": reg.name,
         "owner_uid": reg.owner_uid,
         "status": agent.status.value,
-        "verdict": agent.verdict.value if agent.verdict else None,
+        "verdict": verdict.value if verdict else None,
     }
 
 
@@ -76,17 +78,17 @@ def full(
             "cpu_seconds": round(m.cpu_seconds, 2),
             "rss_bytes": m.rss_bytes,
         }
-        for m in agent.members
+        for m in agent.tree.members
     ]
     return {
         **public(agent),
         **_said(reg),
         **_living(agent),
         "held": holds.reason_for(agent.agent_id, now),
-        "line": None if agent.verdict is None else [*Verdict].index(agent.verdict) + 1,
+        "line": None if agent.judged.verdict is None else [*Verdict].index(agent.judged.verdict) + 1,
         "signals": signals(agent),
         "members": members,
-        "members_age_seconds": seconds(agent.scan_age),
+        "members_age_seconds": seconds(agent.judged.scan_age),
         "outlook": next_changes(agent, holds, now, doubts, observes=observes, ending=ending, spared=spared),
     }
 
@@ -94,12 +96,12 @@ def full(
 def unkillable(agent: Agent, peer: Peer) -> Json:
     """An agent of which something could not be killed, for `status`; why, for those who may see it."""
     may = peer.may(agent.reg.owner_uid)
-    return {"agent_id": agent.agent_id, "name": agent.reg.name, "why": agent.lives_on if may else None}
+    return {"agent_id": agent.agent_id, "name": agent.reg.name, "why": agent.ending.lives_on if may else None}
 
 
 def elsewhere(agent: Agent) -> Json:
     """An agent that another daemon of this host watches, for `status`: whose, and what it is called there."""
-    holder = agent.elsewhere
+    holder = agent.owner.elsewhere
     assert holder is not None
     found = {"agent_id": agent.agent_id, "name": agent.reg.name, "holder": str(holder)}
     return {**found, "socket": holder.socket, "name_there": holder.name}
@@ -138,35 +140,41 @@ def _said(reg: Registration) -> Json:
 
 
 def _living(agent: Agent) -> Json:
+    silence, ages, said, rhythm = (
+        agent.heartbeat.silence,
+        agent.heartbeat.ages,
+        agent.heartbeat.said,
+        agent.heartbeat.rhythm,
+    )
     return {
-        "state": agent.state.value if agent.state else None,
-        "state_age_seconds": seconds(agent.state_age),
-        "why": agent.why,
-        "needs_person": agent.needs_person,
-        "untouchable": agent.untouchable,
-        "promised": agent.promised,
-        "beats": agent.beats,
-        "last_heartbeat": stamp(agent.last_heartbeat),
-        "seconds_since_heartbeat": seconds(agent.silence) if agent.beats else None,
-        "silence_seconds": seconds(agent.silence),
-        "counted_seconds": seconds(agent.counted),
-        "forgiven_seconds": seconds(agent.forgiven),
-        "after_seconds": seconds(agent.after),
-        "watched_seconds": seconds(agent.age),
-        "lease_left_seconds": seconds(agent.lease_left),
-        "tool": agent.tool and hide_secrets(agent.tool),
-        "tool_left_seconds": seconds(agent.tool_left),
-        "progress": agent.progress,
-        "progress_age_seconds": seconds(agent.progress_age),
-        "ttl_left_seconds": seconds(agent.ttl_left),
+        "state": said.state.value if said.state else None,
+        "state_age_seconds": seconds(ages.state_age),
+        "why": judging.why(agent),
+        "needs_person": judging.needs_person(agent),
+        "untouchable": agent.owner.untouchable,
+        "promised": said.promised,
+        "beats": rhythm.beats,
+        "last_heartbeat": stamp(rhythm.last_heartbeat),
+        "seconds_since_heartbeat": seconds(silence.lasted) if rhythm.beats else None,
+        "silence_seconds": seconds(silence.lasted),
+        "counted_seconds": seconds(silence.counted),
+        "forgiven_seconds": seconds(silence.forgiven),
+        "after_seconds": seconds(silence.after),
+        "watched_seconds": seconds(ages.age),
+        "lease_left_seconds": seconds(ages.lease_left),
+        "tool": said.tool and hide_secrets(said.tool),
+        "tool_left_seconds": seconds(ages.tool_left),
+        "progress": said.progress,
+        "progress_age_seconds": seconds(ages.progress_age),
+        "ttl_left_seconds": seconds(agent.ttl.left),
         "activity": agent.activity,
-        "note": agent.note and hide_secrets(agent.note),
-        "late_looks": agent.late_looks,
-        "channel_lost": agent.channel_lost,
-        "elsewhere": None if agent.elsewhere is None else str(agent.elsewhere),
-        "request_id": agent.request_id,
-        "exit_code": agent.exit_code,
-        "exit_signal": agent.exit_signal,
+        "note": said.note and hide_secrets(said.note),
+        "late_looks": silence.doubts.late_looks,
+        "channel_lost": silence.hindrance.channel_lost,
+        "elsewhere": None if agent.owner.elsewhere is None else str(agent.owner.elsewhere),
+        "request_id": agent.ending.request_id,
+        "exit_code": agent.exit.code,
+        "exit_signal": agent.exit.signal,
     }
 
 
@@ -245,7 +253,7 @@ def run(row: RunRow) -> Json:
 
 
 def hold(row: HoldRow, peer: Peer, agent: Agent | None) -> Json:
-    """One hold, and the agent that it is on, if that lives here; its reason is somebody's words, shown like a note."""
+    """One hold, and the agent that it is on, if that lives here; its reason is text of a user, shown like a note."""
     shown = agent is None or peer.may(agent.reg.owner_uid)
     return {
         "agent_id": row.agent_id,

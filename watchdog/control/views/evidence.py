@@ -5,9 +5,9 @@ A signal that is missing is told as missing, with the reason; it is no evidence.
 
 from datetime import timedelta
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.core.agent import Verdict
-from watchdog.core.observed_activity import TRUST, ActivityKind, Trust
+from watchdog.core.observed_activity import ActivityKind, Trust
 from watchdog.core.redaction import hide_secrets
 from watchdog.core.verdict import span
 
@@ -21,44 +21,59 @@ def signals(agent: Agent) -> list[Json]:
 
 
 def _words(agent: Agent) -> list[Json]:
+    silence, ages = agent.heartbeat.silence, agent.heartbeat.ages
     said = [_heartbeat(agent), _promise(agent)]
-    said.append(_word("state", agent.state and str(agent.state), agent.state_age, "it never reported one"))
-    lease = f"{span(agent.lease_left)} left" if agent.lease_left else None
+    said.append(
+        _word(
+            "state",
+            agent.heartbeat.said.state and str(agent.heartbeat.said.state),
+            ages.state_age,
+            "it never reported one",
+        )
+    )
+    lease = f"{span(ages.lease_left)} left" if ages.lease_left else None
     said.append(_word("lease", lease, None, "it has none"))
     tool = None
-    if agent.tool:
-        left = f"{span(agent.tool_left)} of its limit left" if agent.tool_left else "no limit left, or none was given"
-        tool = f"{hide_secrets(agent.tool)}, {left}"
+    if agent.heartbeat.said.tool:
+        left = f"{span(ages.tool_left)} of its limit left" if ages.tool_left else "no limit left, or none was given"
+        tool = f"{hide_secrets(agent.heartbeat.said.tool)}, {left}"
     said.append(_word("tool", tool, None, "none was reported, or it is over"))
-    progress = None if agent.progress is None else f"{agent.progress:g}"
+    progress = None if agent.heartbeat.said.progress is None else f"{agent.heartbeat.said.progress:g}"
     said.append(
-        _word("progress", progress, agent.progress_age, "it never reported any; judged by its heartbeats alone")
+        _word(
+            "progress",
+            progress,
+            ages.progress_age,
+            "it never reported any; judged by its heartbeats alone",
+        )
     )
-    if agent.shared:
-        said.append(_entry("sessions", agent.shared, None, Trust.OWNER, None))
+    if agent.reg.shared(agent.perhaps.values()):
+        said.append(_entry("sessions", agent.reg.shared(agent.perhaps.values()), None, Trust.OWNER, None))
     if agent.reg.beat_file is not None:
-        failure = None if agent.unread is None else f"could not be read for {span(agent.unread)}"
+        failure = (
+            None if silence.hindrance.unread is None else f"could not be read for {span(silence.hindrance.unread)}"
+        )
         said.append(_entry("beat file", None if failure else "is read", None, Trust.OWNER, failure))
     return said
 
 
 def _heartbeat(agent: Agent) -> Json:
-    more = []
-    if agent.forgiven:
-        more.append(f"{span(agent.forgiven)} of that not counted: the daemon could not hear it")
-    if agent.channel_lost and agent.verdict is not Verdict.GONE:  # what has ended says nothing
+    more, silence, beats = [], agent.heartbeat.silence, agent.heartbeat.rhythm.beats
+    if silence.forgiven:
+        more.append(f"{span(silence.forgiven)} of that not counted: the daemon could not hear it")
+    if silence.hindrance.channel_lost and agent.judged.verdict is not Verdict.GONE:  # what has ended says nothing
         more.append(
             "further ones could not reach the daemon (its socket or the way to it was gone, or too many connections)"
         )
-    if agent.late_looks:
-        more.append(f"{agent.late_looks} look{'s' if agent.late_looks != 1 else ''} in a row found it too silent")
-    text = f"{agent.beats} received, the last" if agent.beats else None
-    missing = f"none yet in {span(agent.age)} of watched time"
-    return _word("heartbeat", text, agent.silence, missing) | {"more": "; ".join(more) if text else ""}
+    if looks := silence.doubts.late_looks:
+        more.append(f"{looks} look{'s' if looks != 1 else ''} in a row found it too silent")
+    text = f"{beats} received, the last" if beats else None
+    missing = f"none yet in {span(agent.heartbeat.ages.age)} of watched time"
+    return _word("heartbeat", text, silence.lasted, missing) | {"more": "; ".join(more) if text else ""}
 
 
 def _promise(agent: Agent) -> Json:
-    text = f"stalled after {span(agent.after)} of silence" if agent.promised else None
+    text = f"stalled after {span(agent.heartbeat.silence.after)} of silence" if agent.heartbeat.said.promised else None
     return _word("promise", text, None, "it promised no heartbeats; silence alone never kills it")
 
 
@@ -68,7 +83,7 @@ def _sight(agent: Agent, kind: ActivityKind) -> Json:
         kind,
         sight.text if sight else None,
         sight.age if sight else None,
-        TRUST[kind],
+        kind.probe.trust,
         None if sight else _unseen(agent, kind),
     )
 
@@ -80,16 +95,15 @@ def _prompt(agent: Agent) -> Json:
 
 
 def _unseen(agent: Agent, kind: ActivityKind) -> str:
-    named = {ActivityKind.TRANSCRIPT: agent.reg.transcript, ActivityKind.LOG: agent.reg.log}
-    if kind in named and named[kind] is None:
+    if kind.probe.named_by is not None and kind.probe.path(agent.reg) is None:
         return "none was named"
     failure = agent.sights.failed.get(kind)
     if failure is not None:
         return f"the look failed: {failure}"
-    if agent.verdict is Verdict.GONE:
+    if agent.judged.verdict is Verdict.GONE:
         return "it has ended"
-    if kind is ActivityKind.CHILD:
-        return "none at work"
+    if kind.probe.unseen:
+        return kind.probe.unseen
     return "nothing seen since it fell silent" if agent.in_question else "looked at when it has been silent for a while"
 
 

@@ -5,7 +5,7 @@ An agent that ended well is no success while its worktree lies around: whoever l
 
 from collections.abc import Iterable, Mapping
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.agent import Agent
 from watchdog.control.context import ControlContext, Json
 from watchdog.control.views.next_change import Ending
 from watchdog.core.agent import ENDED, Status
@@ -37,8 +37,8 @@ def in_words(runs: Iterable[RunRow], *, ending: bool = False) -> list[str]:
 def ending(
     agent: Agent, requests: Iterable[RequestRow], runs: Iterable[RunRow], retries: Mapping[str, int]
 ) -> Ending | None:
-    """How far its end has come; None for one that is being killed, or that nobody ends. `retries`: by hook."""
-    order = next((one for one in requests if one.request_id == agent.request_id), None)
+    """How far its end has come; None for one that is being killed, or that is not killed. `retries`: by hook."""
+    order = next((one for one in requests if one.request_id == agent.ending.request_id), None)
     if order is None or (order.step != _CLEANS and order.reason not in _BY_ITSELF):
         return None
     how = _BY_ITSELF.get(order.reason, "It has ended")
@@ -64,16 +64,16 @@ def _again(run: RunRow) -> bool:
     return run.status == _RUNS and run.attempts > 1
 
 
-async def add(desk: ControlContext, listed: list[Json]) -> None:
+async def add(context: ControlContext, listed: list[Json]) -> None:
     """Put `cleanup_failed` beside each agent of a list that has ended, or is being cleaned up, and that may be shown.
 
     A list is shown from memory while the registry is away; then without.
     """
     asked = [one for one in listed if "why" in one and one["status"] in _CLEANED]
-    if not asked or desk.facts().get("registry_problem"):
+    if not asked or context.status.facts().get("registry_problem"):
         return
     try:
-        runs = await desk.store.read(desk.store.store.failed_runs, [str(one["agent_id"]) for one in asked])
+        runs = await context.store.read(context.store.store.failed_runs, [str(one["agent_id"]) for one in asked])
     except RegistryUnavailable:
         return
     found: dict[str, list[RunRow]] = {}

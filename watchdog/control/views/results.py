@@ -1,16 +1,15 @@
 """The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours."""
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents import judging
+from watchdog.agents.agent import Agent
 from watchdog.control.context import ControlContext, Json
 from watchdog.control.patience import goes_on, what_goes_on
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import KillOptions, Reason
-from watchdog.core.peer import Peer
 from watchdog.errors import PathRefused, WatchdogError
 from watchdog.registry.rows import AgentRow, RequestRow
 
-_DENIED_EVERY = 60.0  # seconds between two lines about the same uid and route
 _UNDONE = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
 # In the order in which the command lists them; every result has all of them.
 KEYS = (
@@ -38,7 +37,7 @@ KEYS = (
 def outcome_of(
     agent: Agent, request_id: str, outcome: Json | None, options: KillOptions, *, waited: bool, at: str = ""
 ) -> Json:
-    """A kill's result. `outcome` None: not there yet, which is no failure when nobody wanted to wait. `at`: `@HOST`."""
+    """A kill's result. `outcome` None: not known yet, no failure if the caller did not wait. `at`: `@HOST`."""
     grace = agent.policy.grace if options.grace is None else options.grace
     result: Json = {
         **dict.fromkeys(KEYS),
@@ -50,7 +49,9 @@ def outcome_of(
         "pid": agent.identity.pid if agent.identity else None,
         "task_id": agent.reg.task_id,
         "grace_period_seconds": grace.total_seconds(),
-        "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
+        "seconds_since_heartbeat": round(agent.heartbeat.silence.lasted.total_seconds())
+        if agent.heartbeat.rhythm.beats
+        else None,
         "processes": [],
         "cleanup": [],
         "request_id": request_id,
@@ -95,7 +96,7 @@ def _as_the_command_says(result: Json, options: KillOptions) -> None:
         result |= {
             "success": False,
             "error": PathRefused.code,
-            "message": f"{result['message']}; not all put in order: {words}",
+            "message": f"{result['message']}; not everything was cleaned up: {words}",
         }
 
 
@@ -143,6 +144,7 @@ def failure(target: str, error: WatchdogError, agent: Agent | None = None) -> Js
 
 def dry(agent: Agent) -> Json:
     """What would be killed."""
+    verdict = agent.judged.verdict or "not looked at yet"
     return {
         "success": True,
         "agent_id": agent.agent_id,
@@ -151,20 +153,22 @@ def dry(agent: Agent) -> Json:
         "action": "would_end",
         "pid": agent.identity.pid if agent.identity else None,
         "task_id": agent.reg.task_id,
-        "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
-        "message": f"would be killed: {agent.status}, {agent.verdict or 'not looked at yet'}; {agent.why}".rstrip("; "),
-        "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be killed"} for m in agent.members],
+        "seconds_since_heartbeat": round(agent.heartbeat.silence.lasted.total_seconds())
+        if agent.heartbeat.rhythm.beats
+        else None,
+        "message": f"would be killed: {agent.status}, {verdict}; {judging.why(agent)}".rstrip("; "),
+        "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be killed"} for m in agent.tree.members],
     }
 
 
 def preview(agent: Agent, tree: str) -> Json:
-    """What would be killed, to somebody who may not know whom he means; nothing was done."""
+    """What would be killed, for a caller that may not know which agents it means; nothing was done."""
     result = dry(agent)
-    message = f"not done, since you run in the tree {tree}; with --go (JSON: go) it {result['message']}"
+    message = f"not done, as this command runs in the tree {tree}; with --go (JSON: go) it {result['message']}"
     return result | {"success": False, "error": "preview", "message": message}
 
 
-def summary(targets: list[str], results: list[Json], dry_run: bool, desk: ControlContext) -> Json:
+def summary(targets: list[str], results: list[Json], dry_run: bool, context: ControlContext) -> Json:
     """The answer for several agents."""
     killed = [r for r in results if is_dead(r) and r.get("status") is not None and r["action"] != "none"]
     keys = ("agent_id", "name", "pid", "seconds_since_heartbeat", "killed_gracefully", "task_id")
@@ -177,20 +181,6 @@ def summary(targets: list[str], results: list[Json], dry_run: bool, desk: Contro
         else "kill",
         "agents_killed": len(killed),
         "killed_agents": [{key: r.get(key) for key in keys} for r in killed],
-        "timestamp": desk.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "timestamp": context.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         "results": results,
     }
-
-
-def denial(desk: ControlContext, peer: Peer, route: str, why: str) -> None:
-    """Say that somebody was refused: counted always, one line per uid and route a minute."""
-    route = route.removeprefix("/v1")
-    key = (peer.uid, "/".join(route.split("/")[:2]))
-    desk.metrics.denied.labels(route=key[1]).inc()
-    now = desk.clock.mono()
-    if now - desk.denied.get(key, float("-inf")) < _DENIED_EVERY:
-        return
-    if len(desk.denied) > 1000:
-        desk.denied.clear()
-    desk.denied[key] = now
-    desk.event("control.denied", uid=peer.uid, pid=peer.pid, route=key[1], why=why)

@@ -1,12 +1,12 @@
 """Deletes from the trash of worktrees what has lain there for `cleanup.trash_retention_hours`.
 
 What git ignores and nothing can rebuild (`rebuildable`) is in no ref: a tree that holds such work is kept without
-limit, until somebody restores it or deletes it by hand; after the same time only what can be made again goes of it.
+limit, until a person restores it or deletes it by hand; after the same time only what can be made again goes of it.
 
 Any other container goes when it is old enough by its own record, and nothing but copies goes with it: the rescue refs
 that its manifest names are still there, each at the commit that it was set to (`git fetch --prune` of a mirror deletes
-what its remote does not have). It is renamed first, so that nobody restores half a tree, and deleted in bounded rounds.
-What is not understood stays, and is told.
+what its remote does not have). It is renamed first, so that half a tree is never restored, and deleted in bounded
+rounds. What is not understood stays, and is reported.
 """
 
 import os
@@ -85,7 +85,7 @@ def _taken_apart(path: str) -> tuple[str, str]:
     rest, name = os.path.split(path)
     area = f"/{worktree_trash.AREA}/trash"
     if not rest.endswith(area) or not name:
-        raise PathRefused("no_trash", f"{path} is no trash of ours")
+        raise PathRefused("no_trash", f"{path} is not this daemon's trash")
     return os.path.realpath(rest.removesuffix(area)), name
 
 
@@ -114,7 +114,7 @@ def _judge(
     finally:
         os.close(container)
     hours = settings.trash_retention_hours
-    if manifest is not None and name not in known.ended:  # another daemon's, or ours before it was installed anew
+    if manifest is not None and name not in known.ended:  # another daemon's, or ours before it was installed again
         hours = max(hours, manifest.keep_hours)
     age = (time.time() - settings.stepped_seconds - max(changed, _stamp(manifest))) / 3600
     if age < hours:

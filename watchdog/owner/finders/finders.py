@@ -2,7 +2,7 @@
 
 The daemon's reaper asks in two calls, each in a helper of its own: `reap_look` finds and changes nothing (it is all
 that `reap --dry-run` and observe mode do), `reap_act` deals with one finding. Between the two anything may have
-happened: an act trusts no look, not its own either, and decides anew. It may be killed at any step and is repeatable.
+happened: an act trusts no look, not its own either, and decides again. It may be killed at any step and is repeatable.
 
 A finder
 1. looks only below `cleanup.roots`, in the repositories that the daemon names, and at what was registered;
@@ -41,7 +41,7 @@ def look(kind: str, settings: hooks.CleanupSettings, known: KnownAgents) -> Iter
 
 
 def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
-    """Deal with one finding, decided anew. Raises what the finder raises."""
+    """Deal with one finding, after deciding again. Raises what the finder raises."""
     if finding.action != "remove":
         return hooks.kept(finding.why)
     if finding.kind not in FINDERS:

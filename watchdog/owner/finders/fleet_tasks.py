@@ -43,10 +43,10 @@ def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Findin
 
 
 def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
-    """Remove one, decided anew. Raises OSError for what a later try may mend."""
+    """Remove one, after deciding again. Raises OSError for what a later try may fix."""
     top, key = os.path.split(finding.path)
     if top not in _tops(settings) or not fleet_files.TASK.fullmatch(key):
-        return hooks.kept(f"{finding.path} is no task of a source here")
+        return hooks.kept(f"{finding.path} is not a task of a source here")
     freed = trash.Freed()
     try:
         directory = fleet_files.opened(top)

@@ -34,15 +34,15 @@ def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Findin
 
 
 def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
-    """Look twice, and move aside what is dead. Raises OSError for what a later try may mend."""
+    """Look twice, and move aside what is dead. Raises OSError for what a later try may fix."""
     for path, agent_id, repository, ended in _places(known):
         if path == finding.path:
             return told(path, lock_files.put_aside(repository, agent_id or COMMON, ended))
-    return hooks.kept(f"{finding.path} is no checkout of a dead agent, or no more")
+    return hooks.kept(f"{finding.path} is not, or no longer, a checkout of a dead agent")
 
 
 def _places(known: KnownAgents) -> Iterator[tuple[str, str | None, lock_files.Repository, float]]:
-    """Where to look: path, whose, repository, and until when its dead wrote: the last end of those who had it."""
+    """Where to look: path, whose, repository, and until when its dead wrote: the last end of the agents that had it."""
     last: dict[str, tuple[float, str]] = {}
     for agent_id, path in known.worktrees.items():
         if agent_id in known.ended and agent_id not in known.living:

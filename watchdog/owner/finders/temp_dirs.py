@@ -5,7 +5,7 @@
    directory of a dead session (`session_dirs`): when `trash_retention_hours` are over since the end, and since the
    last change of anything in it.
 
-Nothing is found by the beginning of a name. An act finds its thing anew, by the same rules.
+Nothing is found by the beginning of a name. An act finds its thing again, by the same rules.
 """
 
 import os
@@ -46,14 +46,14 @@ def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Findin
 
 
 def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
-    """One round. Raises OSError for what a later try may mend."""
+    """One round. Raises OSError for what a later try may fix."""
     for place, container in _unfinished(settings, known):
         if os.path.join(place, trash.beside_name(place), container) == finding.path:
             return _go_on(place, container, finding.path)
     for what, _ in _candidates(settings, known):
         if what.path == finding.path:
             return temp_dirs.remove(what, settings)
-    return hooks.kept(f"{finding.path} is no leftover, or no more")
+    return hooks.kept(f"{finding.path} is not, or no longer, a leftover")
 
 
 def _go_on(place: str, container: str, path: str) -> HookResult:

@@ -1,6 +1,6 @@
-"""Whether anybody changed anything in a worktree since a former look: all of it as one hash.
+"""Whether anything in a worktree was changed since a former look: all of it as one hash.
 
-Ignored files count, too: what somebody builds there is use of it. Names, sizes and times of what lies on disk, content
+Ignored files count, too: building there is use of it. Names, sizes and times of what lies on disk, content
 where no time tells (tmpfs), and of git's entry. What only reads leaves no trace here, and a git that merely refreshes
 the index does: then it stays.
 """
@@ -12,12 +12,12 @@ import stat
 from watchdog.owner import copy_tree, occupancy, paths
 from watchdog.owner.git import worktrees
 
-# Who has mapped a file there, has read a page and writes to it then, changes no time of it (seen with Linux 6.18).
+# A process that has mapped a file there, has read a page and then writes to it changes no time of it (Linux 6.18).
 TIMELESS = frozenset({"tmpfs", "ramfs"})
 
 
 def seal(tree: worktrees.Linked) -> str | None:
-    """The hash; None when not all can be looked at: something comes and goes, say, or is mapped by who may write to it.
+    """The hash; None when not all can be looked at: something comes and goes, or is mapped by a possible writer.
 
     A write to a page that was written to a moment ago changes no time (mmap(2)).
     """

@@ -17,7 +17,7 @@ from watchdog.owner.git import worktree_locks
 def take_out(place: str, path: str, into: int, name: str, is_it: Callable[[int], bool] = lambda _: True) -> str:
     """Rename the entry `place`, whose worktree lay at `path`, to `name` in the open directory `into`.
 
-    Why its lock was none, in words. `is_it`: asked about the entry once nobody finds it by its name any more. Raises
+    Why its lock was none, in words. `is_it`: asked about the entry once it is no longer found by its name. Raises
     OwnerCallFailed when it was locked, its path taken, or the entry exchanged, meanwhile; then it lies where it lay.
     """
     if os.path.lexists(path):
@@ -32,7 +32,7 @@ def take_out(place: str, path: str, into: int, name: str, is_it: Callable[[int],
     elif os.path.lexists(path):
         problem = _taken(path)
     elif not _asked(into, name, is_it):
-        problem = OwnerCallFailed("changed", f"git's entry of {path} was made anew meanwhile")
+        problem = OwnerCallFailed("changed", f"git's entry of {path} was made again meanwhile")
     if problem is not None:
         os.rename(name, place, src_dir_fd=into)
         raise problem

@@ -174,7 +174,7 @@ class Git:
                 found[name] = _digest(answers, int(words[2]))
                 answers.read(1)
         if len(found) < len(set(objects)) or ran.result().returncode:
-            raise OwnerCallFailed("git_failed", "git cat-file did not give every object back")
+            raise OwnerCallFailed("git_failed", "git cat-file did not return every object")
         return found
 
     def _into(self, writer: int, arguments: Sequence[str], given: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -272,7 +272,7 @@ def _refuse_foreign(place: str) -> None:
 
 
 def _other_writers(path: str, status: os.stat_result) -> str | None:
-    """Who beside its owner may write to it, in words. With an ACL the bits of the group are its mask (acl(5))."""
+    """Users beside its owner that may write to it, in words. With an ACL the group's bits are its mask (acl(5))."""
     if status.st_mode & stat.S_IWOTH:
         return "any user"
     if not status.st_mode & stat.S_IWGRP:

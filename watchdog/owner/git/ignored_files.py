@@ -1,9 +1,10 @@
-"""What git ignores in a worktree: what can be made again, and what is somebody's work, such as `.env` or a database.
+"""What git ignores in a worktree: what can be made again, and what is a person's work, such as `.env` or a database.
 
 `DIRECTORIES` and `FILES` are the one list of what can be made again (config/doc/cleanup.md), beside what an
 operator adds by `cleanup.rebuildable` and every directory that says so itself by a CACHEDIR.TAG
-(bford.info/cachedir). Everything else is work: git does not have it, and nobody else may. A link, an empty file and an
-empty directory hold nothing. A file that lies in the main checkout under the same name, byte by byte, is a copy.
+(bford.info/cachedir). Everything else is work: git does not have it, and perhaps there is no other copy. A link, an
+empty file and an empty directory hold nothing. A file that lies in the main checkout under the same name, byte by
+byte, is a copy.
 
 It only looks.
 """

@@ -3,7 +3,7 @@
 With filters switched off (`git`) git takes each such file for changed as soon as it looks into it. No filter is needed
 to prove the contrary: the pointer names the SHA-256 and the size of the content (git-lfs, docs/spec.md), which is kept
 in the repository's own store, `<common>/lfs/objects/`, that all worktrees share and that stays. Both are read and
-compared. Content that the store does not have is nobody else's as far as is known, pushed or not, also where git
+compared. Content that the store does not have exists nowhere else as far as is known, pushed or not, also where git
 calls the file clean because its times say so.
 
 Other filters (git-crypt, nbstripout) leave nothing to compare with: what they change counts as changed.
@@ -114,7 +114,7 @@ def _store(git: Git, common: str) -> str:
 
 
 def _digest(path: str, size: int | None = None) -> str | None:
-    """SHA-256 of a regular file, of that size where it is told; None for anything else."""
+    """SHA-256 of a regular file, of that size if one is given; None for anything else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

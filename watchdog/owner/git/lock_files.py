@@ -7,7 +7,7 @@ A lock is moved, and only then, when all of this holds at two looks, `APART` sec
 2. It is the same file, unchanged between the looks, older than `MIN_AGE`, and not made after the agent's end.
 3. No process has it open, and no living git works in that worktree, or for a shared one in any worktree of it (`gits`).
 
-It goes to `<git common dir>/agent-watchdog/locks/AGENT/`: a half-written index may hold what somebody staged. Nothing
+It goes to `<git common dir>/agent-watchdog/locks/AGENT/`: a half-written index may hold what a person staged. Nothing
 there is deleted. Locks of other worktrees' entries are never touched.
 """
 
@@ -124,7 +124,7 @@ def _of_submodule(path: str, outer: str) -> Repository:
     own = os.path.realpath(dirs_of(path)[0])
     modules = os.path.join(os.path.realpath(outer), "modules")
     if own != os.path.join(os.path.realpath(path), ".git") and not is_below(own, modules):
-        raise PathRefused("no_submodule", f"{path} is no checkout of a submodule: its git dir is {own}")
+        raise PathRefused("no_submodule", f"{path} is not a checkout of a submodule: its git dir is {own}")
     entries = os.path.join(own, "worktrees")
     others = [os.path.join(entries, name) for name in os.listdir(entries)] if os.path.isdir(entries) else []
     everywhere = [own, path, *others, *map(checkout_of, others)]
@@ -139,7 +139,7 @@ def of_worktree(path: str) -> Repository:
     finally:
         os.close(directory)
     if not os.path.lexists(os.path.join(path, ".git")):
-        raise PathRefused("no_worktree", f"{path} is no git worktree")
+        raise PathRefused("no_worktree", f"{path} is not a git worktree")
     git = Git(path, GIT_SECONDS)
     own, common, top = worktrees.places(git)
     if _id(top) != _id(path):

@@ -2,7 +2,7 @@
 
 It goes only by compare-and-set, in one transaction with the ref that holds its tip (`update-ref --stdin`: either both
 are what they were or nothing happens), and only when that is a branch of another name or a tag. A remote's copy of the
-same name is none: it goes with the remote's branch, and then nothing holds the commits (case E11).
+same name is none: it goes with the remote's branch, and then nothing holds the commits.
 """
 
 import os
@@ -60,7 +60,7 @@ def _delete(git: Git, branch: str, short: str, manifest: Manifest, container: in
 
 
 def bring_log(common: str, branch: str, container: int) -> None:
-    """The reflog of a branch that was made anew, as it was when the branch was deleted."""
+    """The reflog of a branch that was made again, as it was when the branch was deleted."""
     copied, log = os.path.join(paths.real_path(container), LOG), os.path.join(common, "logs", branch)
     if os.path.isfile(copied):
         os.makedirs(os.path.dirname(log), exist_ok=True)

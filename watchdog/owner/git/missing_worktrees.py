@@ -1,7 +1,7 @@
 """Git's entry of a worktree whose directory was deleted: its branch counts as checked out there for ever.
 
 It goes, that entry alone, by `git.entries`. Only when it is the one that the agent's tree had
-(`core.sites`), the directory above is still the same (a disk that is not mounted is no deletion), nobody has locked
+(`core.sites`), the directory above is still the same (a disk that is not mounted is no deletion), no lock was put
 it, and nothing is held by it alone: what was committed there the branch holds, which stays, or another ref.
 """
 

@@ -15,7 +15,8 @@ from watchdog import file_identity
 from watchdog.errors import PathRefused
 from watchdog.owner import paths
 
-# Names looked at; beyond, nobody can say what is there within a hook's deadline (a busy disk lists 100,000 a second).
+# Names looked at; beyond, it cannot be known what is there within a hook's deadline (a busy disk lists 100,000 a
+# second).
 ENTRIES_LIMIT = 4_000_000
 LISTING = 0o500  # what the owner needs to list a directory and to look up names in it
 # Names that together make a directory a git dir (gitrepository-layout(5)); the second is a linked worktree's entry.
@@ -44,7 +45,7 @@ def inside(
     """Where the first repository lies, relative to `directory` (`.` for itself); None when there is none.
 
     Raises PathRefused when more than `limit` names lie in there, a part cannot be read or lies on another mount, or it
-    changes meanwhile. `notice` is told of every entry on the way, and may raise. Without `opening` an own directory
+    changes meanwhile. `notice` is called with every entry on the way, and may raise. Without `opening` an own directory
     that cannot be listed is passed over: to open it up, and close it again, changes its ctime.
     """
     levels: list[_Level] = []

@@ -235,7 +235,7 @@ def _commit(git: Git, tree: str, parents: Iterable[str], words: str, more: Itera
 
 
 def _unusual(git: Git, directory: int, seen: TreeSnapshot) -> list[str]:
-    """What a tree object cannot say: modes other than 644 and 755, and empty directories; told in the message."""
+    """What a tree object cannot say: modes other than 644 and 755, and empty directories; recorded in the message."""
     lines = []
     for name, mode in seen.files.items():
         if stat.S_ISREG(mode) and stat.S_IMODE(mode) not in (0o644, 0o755):

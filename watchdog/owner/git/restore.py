@@ -2,13 +2,13 @@
 
 It works from what lies in the repository, no registry and no daemon's memory: a container (`containers`) is enough.
 1. The plan is written into the container: where to, under which entry, on which branch. Where path or branch are taken
-   meanwhile they are `PATH.restored` and `BRANCH.restored`: nothing of anybody's is replaced.
+   meanwhile they are `PATH.restored` and `BRANCH.restored`: nothing that is there is replaced.
 2. The branch comes back if it is gone, by compare-and-set.
-3. The entry comes back by one rename, locked meanwhile, so that nobody's `git worktree prune` takes it.
+3. The entry comes back by one rename, locked meanwhile, so that no `git worktree prune` takes it.
 4. The tree comes back by one rename; git's own list confirms it; the lock goes.
 5. The rest of the container goes. The rescue refs stay: they cost little, and deleting them is the owner's to do.
 
-A run killed at any point is finished by the next. Both of git's pointers are written in the container, where nobody
+A run killed at any point is finished by the next. Both of git's pointers are written in the container, where no other
 else comes, and through no link, since an entry may have come there with links in it. `git worktree repair` writes to
 what whatever lies at the path by then leads to.
 """
@@ -275,7 +275,7 @@ class _Restoring:
     # -- back, step by step
 
     def _take_back(self, plan: Plan) -> None:
-        """Undo what a killed run has done before it moved the tree: the plan is made anew."""
+        """Undo what a killed run has done before it moved the tree: the plan is made again."""
         place = self._entry(plan.entry)
         with suppress(OSError):
             with open(os.path.join(place, "locked"), encoding="utf-8", errors="replace") as words:

@@ -26,7 +26,7 @@ AREA = "agent-watchdog"
 MANIFEST = "manifest.json"
 ENTRY = "entry"
 GIT_SECONDS = 20.0
-MOST_HOURS = 1e9  # what is more is no number that we wrote; JSON has NaN, Infinity and integers of any length
+MOST_HOURS = 1e9  # what is more is not a number that we wrote; JSON has NaN, Infinity and integers of any length
 LEAVING = ".leaving-"  # before an agent's id: it is being deleted, and nothing else any more
 RESCUE = "refs/agent-watchdog/rescue/"
 
@@ -83,7 +83,7 @@ def has_tree(container: int) -> bool:
 
 
 def save(container: int, git_dir: str, manifest: Manifest) -> None:
-    """Copy the entry and write the manifest; written anew by every run that gets this far. Raises PathRefused."""
+    """Copy the entry and write the manifest; written again by every run that gets this far. Raises PathRefused."""
     if has_tree(container):
         raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
     for stale in (ENTRY, ENTRY + ".new"):
@@ -158,7 +158,7 @@ def names(trash_bin: int) -> list[str]:
 
 
 def give_up(trash_bin: int, agent_id: str) -> str:
-    """Mark a container as being deleted, by one rename: nobody restores half a tree. Returns its name from now on."""
+    """Mark a container as being deleted, by one rename: half a tree is never restored. Returns its name from now on."""
     name = LEAVING + agent_id
     try:
         os.rename(agent_id, name, src_dir_fd=trash_bin, dst_dir_fd=trash_bin)
@@ -179,5 +179,5 @@ def _there(directory: int, name: str) -> bool:
 
 
 def leaving(agent_id: str) -> str:
-    """A name that nobody has, for what is deleted as soon as it lies there, else by the reaper."""
+    """An unused name, for what is deleted as soon as it lies there, else by the reaper."""
     return f"{LEAVING}{agent_id}+{secrets.token_hex(4)}"

@@ -126,14 +126,14 @@ def find(git: Git, path: str) -> Linked:
     try:
         dot_git = os.lstat(os.path.join(path, ".git"))
     except FileNotFoundError:
-        raise PathRefused("no_worktree", f"{path} is no git worktree") from None
+        raise PathRefused("no_worktree", f"{path} is not a git worktree") from None
     if not os.path.isfile(os.path.join(path, ".git")) or os.path.islink(os.path.join(path, ".git")):
         raise PathRefused("main_worktree", f"{path} is a main checkout, not a linked worktree")
     git_dir, common, top = places(git)
     if not _same(top, path):
         raise PathRefused("no_worktree", f"git calls {top} the top of {path}")
     if not _same(os.path.dirname(git_dir), os.path.join(common, "worktrees")):
-        raise PathRefused("no_worktree", f"{git_dir} is no worktree entry of {common}")
+        raise PathRefused("no_worktree", f"{git_dir} is not a worktree entry of {common}")
     with open(os.path.join(git_dir, "gitdir"), encoding="utf-8", errors="surrogateescape") as pointer:
         back = os.path.join(git_dir, pointer.read().rstrip("\n"))
     if not os.path.samestat(os.stat(back), dot_git):
@@ -223,7 +223,7 @@ def _changes(git: Git, content: lfs.Content) -> list[str]:
 
 
 def _index_surprises(git: Git, tree: Linked, found: Reasons) -> None:
-    """What status does not show: entries that the index was told not to look at, and gitlinks."""
+    """What status does not show: entries that the index ignores by a flag, and gitlinks."""
     tagged = [line for line in git.run("ls-files", "-v", "-z").split("\0") if line]
     if any(line[0].islower() for line in tagged):
         found.work.append("files are marked assume-unchanged")

@@ -1,16 +1,10 @@
-"""The built-in hooks, one file each. A new one is one file and one line in this table."""
+"""The built-in hooks. A new one is one line in `core.hooks.BUILT_IN`, and here one module of its name with a function
+of its name (`base` has the contract).
+"""
 
+from importlib import import_module
+
+from watchdog.core import hooks
 from watchdog.owner.hooks.base import Hook
-from watchdog.owner.hooks.git_locks import git_locks
-from watchdog.owner.hooks.pane import pane
-from watchdog.owner.hooks.registry_entry import registry_entry
-from watchdog.owner.hooks.temp_dir import temp_dir
-from watchdog.owner.hooks.worktree import worktree
 
-BUILT_IN: dict[str, Hook] = {
-    "pane": pane,
-    "git_locks": git_locks,
-    "worktree": worktree,
-    "temp_dir": temp_dir,
-    "registry_entry": registry_entry,
-}
+BUILT_IN: dict[str, Hook] = {name: getattr(import_module(f"{__name__}.{name}"), name) for name in hooks.BUILT_IN}

@@ -6,10 +6,8 @@ A hook
 3. writes down what it is about to do before it does it, and can be killed between any two steps: the next run with the
    same `run_id` finishes, and a run after that finds nothing to do;
 4. leaves alone what it does not understand, and answers `kept` with the reason in words. `failed` is for what a later
-   try may mend; a failure never counts as "clean";
+   try may fix; a failure never counts as "clean";
 5. may raise: whoever runs it turns that into `failed`.
-
-This module must not touch a file: the daemon imports it too.
 """
 
 from typing import Protocol

@@ -14,7 +14,7 @@ from watchdog.owner.git import lock_files as locks
 
 
 def git_locks(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """The agent is dead: what was written from now on is another's. Raises OSError for what a later try may mend."""
+    """The agent is dead: what was written from now on is another's. Raises OSError for what a later try may fix."""
     if context.worktree is None:
         return hooks.nothing("no worktree was registered")
     ended = time.time()

@@ -1,6 +1,6 @@
 """Closes the pane that a dead agent sat in, where it was made for that agent: `owner.terminals.panes` says when.
 
-It is looked for once more after it was closed. What cannot be closed stays: then the command is told that a person may
+It is looked for once more after it was closed. What cannot be closed stays: then the command is given that a person may
 type (`details["retry"]`).
 """
 

@@ -17,7 +17,7 @@ from watchdog.owner.sources import SOURCES
 def registry_entry(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
     """Each entry by compare-and-set; one that is another run's by now stays. Raises OSError as the sources do."""
     if not context.registry_entry:
-        return hooks.nothing("it stands in no foreign registry")
+        return hooks.nothing("it is in no other program's registry")
     told, failed, became = [], [], set()
     for place in context.registry_entry:
         where = f"{place['kind']} {place['key']}"

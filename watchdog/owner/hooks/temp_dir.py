@@ -6,7 +6,7 @@ from watchdog.owner import temp_dirs
 
 
 def temp_dir(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """One round of removal. Raises OSError for what a later try may mend."""
+    """One round of removal. Raises OSError for what a later try may fix."""
     if context.temp_dir is None:
         return hooks.nothing("no temp dir was registered")
     known = hooks.known_site(context, "temp_dir")

@@ -8,11 +8,11 @@
    beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
 4. That one entry goes to the container by one rename, unless it is locked: `git.entries`. Never `prune`, which takes
    bystanders' entries; never --force.
-   Where the tree was deleted, or emptied, by somebody, that entry goes when nothing is held by it alone (`missing`).
+   Where the tree was deleted, or emptied, that entry goes when nothing is held by it alone (`missing`).
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
 Kept for nothing but its use, it is told with its `seal` (`untouched`): the reaper has it looked at again, all of the
-above anew, and what was changed since then stays.
+above again, and what was changed since then stays.
 
 Ignored files go to the trash with the tree, which is kept without limit where they are work (`rebuildable`). A run
 killed at any point is finished by the next; a tree that was moved
@@ -51,7 +51,7 @@ GIT_SECONDS = 3600.0  # for all of git's answers together; the run's own deadlin
 
 
 def worktree(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """See the module's docstring. Raises OSError for what a later try may mend."""
+    """See the module's docstring. Raises OSError for what a later try may fix."""
     if context.worktree is None:
         return hooks.nothing("no worktree was registered")
     try:
@@ -73,23 +73,9 @@ def _put_away(
         except FileNotFoundError:
             return hooks.nothing(f"{path} is not there")
         stack.callback(os.close, parent)
-        try:
-            directory = paths.step(parent, name)
-        except FileNotFoundError:
-            if not _put_back(parent, name, agent_id, path):
-                if _read_intent(parent, agent_id) is None and (gone := _gone(context, parent, path)) is not None:
-                    return gone
-                return _finish(parent, agent_id, path, settings)
-            directory = paths.step(parent, name)
-        stack.callback(os.close, directory)
-        paths.refuse_unless_plain(directory, parent, path)
-        if file_identity.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
-            raise PathRefused("protected", f"{path} is a home or holds one")
-        if (gone := _emptied(context, parent, name, directory, path)) is not None:
-            return gone
-        sites.refuse_stranger(directory, hooks.known_site(context, "worktree"), path)
-        if user := occupancy.neighbour(paths.real_path(directory), in_use):
-            return hooks.kept(f"kept {path}: in use: {user}")
+        directory = _open(context, stack, parent, name, path, settings, in_use)
+        if isinstance(directory, HookResult):
+            return directory
         git = Git(path, GIT_SECONDS)
         tree = worktrees.find(git, path)
         inside = worktrees.nested(git, tree)
@@ -100,7 +86,9 @@ def _put_away(
         main = ignored_files.main_checkout(tree.common)
         ignored = ignored_files.look(paths.real_path(directory), set(names), main, settings.rebuildable)
         if context.seen is not None and context.seen != change_seal.seal(tree):
-            return hooks.kept(f"kept {path}: it was in use, and was changed since; it is whoever's that used it")
+            return hooks.kept(
+                f"kept {path}: it was in use, and was changed since; it may belong to the process that used it"
+            )
         reasons = worktrees.reasons_to_keep(git, tree, inside)
         if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
             reasons.never.append(worktrees.IN_USE + user)
@@ -137,8 +125,39 @@ def _put_away(
         return _finish(parent, agent_id, path, settings)
 
 
+def _open(
+    context: HookContext,
+    stack: ExitStack,
+    parent: int,
+    name: str,
+    path: str,
+    settings: hooks.CleanupSettings,
+    in_use: Sequence[tuple[str, str]],
+) -> int | HookResult:
+    """The worktree's directory, a plain one that holds nobody's home; or what is said of one that stays."""
+    agent_id = context.agent_id
+    try:
+        directory = paths.step(parent, name)
+    except FileNotFoundError:
+        if not _put_back(parent, name, agent_id, path):
+            if _read_intent(parent, agent_id) is None and (gone := _gone(context, parent, path)) is not None:
+                return gone
+            return _finish(parent, agent_id, path, settings)
+        directory = paths.step(parent, name)
+    stack.callback(os.close, directory)
+    paths.refuse_unless_plain(directory, parent, path)
+    if file_identity.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
+        raise PathRefused("protected", f"{path} is a home or holds one")
+    if (gone := _emptied(context, parent, name, directory, path)) is not None:
+        return gone
+    sites.refuse_stranger(directory, hooks.known_site(context, "worktree"), path)
+    if user := occupancy.neighbour(paths.real_path(directory), in_use):
+        return hooks.kept(f"kept {path}: in use: {user}")
+    return directory
+
+
 def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
-    """The tree was deleted by somebody: git's entry of it goes, where nothing is lost with it. None: there is none."""
+    """The tree was deleted: git's entry of it goes, where nothing is lost with it. None: there is none."""
     if occupancy.neighbour(path, context.in_use):
         return None
     entry = missing_worktrees.proved(hooks.known_site(context, "worktree"), parent, path)
@@ -193,7 +212,7 @@ def _manifest(
 
 
 def _changed(tree: worktrees.Linked, directory: int, container: int, before: rescue.TreeSnapshot) -> str | None:
-    """What changed since it was looked at, in words: from now on nobody finds the tree by its name."""
+    """What changed since it was looked at, in words: from now on the tree is not found by its name."""
     if rescue.look(directory, before.files) != before:
         return "its files changed while it was moved"
     if not copy_tree.same(tree.git_dir, os.path.join(paths.real_path(container), worktree_trash.ENTRY)):
@@ -286,7 +305,7 @@ def _put_back(parent: int, name: str, agent_id: str, path: str) -> bool:
             os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
             trash.sync(parent)
             told = ""
-        else:  # somebody's `git worktree prune` took it meanwhile
+        else:  # a `git worktree prune` took it meanwhile
             told = str(restore.restore(agent_id, [common])["message"])
         _undo(Git(common, GIT_SECONDS, git_dir=common), parent, container, common, agent_id)
     if not os.path.lexists(path):  # its branch is checked out elsewhere: it lies beside its place, and stays

@@ -22,7 +22,7 @@ SOURCES = {
 
 
 def source_discover(kind: str, path: str) -> list[dict[str, object]]:
-    """The helper's call: who stands in that registry now, and whose beats cannot be written. Raises OwnerCallFailed."""
+    """The agents in that registry, and those whose beats cannot be written. Raises OwnerCallFailed."""
     source, place = _source(kind), os.path.expanduser(path)
 
     def look() -> list[dict[str, object]]:

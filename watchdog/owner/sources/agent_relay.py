@@ -1,12 +1,12 @@
 """agent-relay: `~/.agent-relay/<12 hex>` (1.x), `<project>/.agent-relay` (2.x), `<project>/.agentworkforce/relay` (9).
 
-Who is connected (`team/connected-agents.json`), who was ever registered (`team/agents.json`) and who was spawned
+The connected agents (`team/connected-agents.json`), those ever registered (`team/agents.json`) and those spawned
 (`team/workers.json`, `state-<name>.json`) are lists of their own there, and none tells of a death: the first is written
 only when a connection opens or closes, and a wrapper keeps its connection when what it wraps has died (seen in 1.6.0).
 So the processes count: `relay-pty`, which names agent and directory on its command line, what it wraps, and
 `create-agent` around it, each judged. None of these files is a heartbeat: silence counts for nothing.
 
-At an end the agent goes from the lists of those who live, its session is closed and its presence is offline. That it
+At an end the agent goes from the lists of living agents, its session is closed and its presence is offline. That it
 was registered once stays known, as agent-relay itself keeps it for a day, unless its messages are to go, too.
 """
 
@@ -82,7 +82,7 @@ def discover(path: str) -> list[Entry]:
 
 
 def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
-    """Take one agent from the lists of those who live, and close its session. Raises OSError, OwnerCallFailed."""
+    """Take one agent from the lists of living agents, and close its session. Raises OSError, OwnerCallFailed."""
     project, _, name = key.rpartition("/")
     data = os.path.join(path, project) if project else path
     if data not in _projects(path):
@@ -104,7 +104,7 @@ def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
 
 
 def _runs(lists: _Lists, name: str) -> bool:
-    """Whether somebody of that name runs there: of him nothing may be written down yet, as of what a fault has left."""
+    """Whether an agent of that name runs there: nothing may be written down of it yet, as of what a fault has left."""
     return any(run.name == name and run.belongs_to(lists.data, lists.root) for run in relay_runs.running())
 
 
@@ -210,7 +210,7 @@ def _entries(path: str, data: str, running: list[relay_runs.RelayRun]) -> list[E
     mine = {run.name: run for run in running if run.belongs_to(data, lists.root)}
     taken = {run.name for run in running}
     server = relay_runs.server(data)
-    told = sorted(lists.names(), key=lambda name: name not in mine)[:MOST_TOLD]  # those who once were come last
+    told = sorted(lists.names(), key=lambda name: name not in mine)[:MOST_TOLD]  # former agents come last
     return [_entry(path, lists, name, mine.get(name), name in taken, server) for name in told]
 
 
@@ -230,7 +230,7 @@ def _entry(
         pid = kernel.as_pid(worker.get("pid", kept.get("pid")))
         since = _seconds(worker.get("spawnedAt", kept.get("started_at")))
     elif connected and server.gone:
-        pid, since = server.pid, server.since  # nobody is connected to a server that is not there
+        pid, since = server.pid, server.since  # no agent is connected to a server that is not there
     return Entry(
         key=f"{project}{name}",
         token=lists.token(name),

@@ -102,7 +102,7 @@ def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
             files.remove(place.yaml + ".bak", stat.S_ISREG)
             os.link(place.yaml, place.yaml + ".bak")  # the rename leaves it the former content
             if not files.replaced(place.yaml, new, before):
-                raise OwnerCallFailed("busy", f"{place.yaml} is written by another just now")
+                raise OwnerCallFailed("busy", f"{place.yaml} is being written by another process")
             view = new
     except OwnerCallFailed:
         if view:  # COMMIT failed, on a full disk perhaps: neither is written
@@ -174,7 +174,7 @@ def _sessions(place: _Place, document: Any) -> list[Row]:
 
 
 def _each(database: Any) -> Iterator[Any]:
-    """The rows; one that is no JSON is nobody's."""
+    """The rows; one that is not JSON belongs to no agent."""
     for one in database.execute("SELECT data FROM sessions"):
         with contextlib.suppress(OwnerCallFailed):
             yield _json(one["data"])
@@ -242,4 +242,4 @@ def _tell_job(place: _Place, row: Row, end: EntryEnd) -> str:
     try:
         return delegated_jobs.tell(place.folder, job, event, detail, end.ended_at)
     except (OSError, OwnerCallFailed) as error:
-        return f"its job was not told: {error}"
+        return f"its job was not updated: {error}"

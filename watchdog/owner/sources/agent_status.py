@@ -1,7 +1,7 @@
 """`agent_status/<type>_status.json` beside an orchestrator's database: each agent's own file, with pid and heartbeat.
 
-The agent writes it anew each 30 s at most, and not by a rename: one that is half written is read at the next look, and
-until then nobody knows whether it beats. So it is with one that is damaged for good.
+The agent writes it again each 30 s at most, and not by a rename: one that is half written is read at the next look, and
+until then it is not known whether it beats. So it is with one that is damaged for good.
 Times are naive local ones.
 """
 
@@ -71,7 +71,7 @@ def forget(folder: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     """Its state and health as the agent itself writes them when it stops; all else stays."""
     name = key.removeprefix(PREFIX)
     if os.path.basename(name) != name or not name.endswith(ENDING):
-        raise OwnerCallFailed("not_understood", f"{key!r} is no status file")
+        raise OwnerCallFailed("not_understood", f"{key!r} is not a status file")
     became = Became.GONE
 
     def edit(text: str) -> str | None:
@@ -137,7 +137,7 @@ def _told(folder: str, name: str) -> StatusFile | None:
     text, status = files.read(os.path.join(folder, name), MOST_BYTES)
     data = files.parsed(f"{PREFIX}{name}", text)
     if not isinstance(data, dict):
-        raise OwnerCallFailed("not_understood", f"{PREFIX}{name} is no JSON object")
+        raise OwnerCallFailed("not_understood", f"{PREFIX}{name} is not a JSON object")
     if type(data.get("pid")) is not int or data["pid"] <= 1:
         return None
     beat, kind = data.get("last_heartbeat"), data.get("agent_type")

@@ -3,7 +3,7 @@
 The format is undocumented and changes (seen in 2.1): a file is read by what it has. It is removed at the end of its
 session, but not at a crash, so that its pid may be another process's: `procStart` (field 22 of /proc/PID/stat) tells;
 where a file lacks it, the process has to look like Claude Code. Whose process it is, and whether it is that one, is
-told by the kernel to the daemon, not by us.
+reported by the kernel to the daemon, not by us.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ def _opener(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     return descriptor
 
 
@@ -89,7 +89,7 @@ def _told(base: str, folder: str, name: str) -> Entry | None:
         os.close(descriptor)
     pid = int(name.removesuffix(".json"))
     if not isinstance(data, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     if data.get("pid", pid) != pid or data.get("kind") == "daemon":
         return None  # its supervisor is no session
     ticks = _ticks(data.get("procStart"))
@@ -135,7 +135,7 @@ def _text(data: dict[str, object], key: str) -> str:
 
 
 def _transcript(base: str, cwd: str, session: str) -> str | None:
-    """`projects/<where it began>/<session>.jsonl`, if it is there: who moved elsewhere keeps it at his first place."""
+    """`projects/<where it began>/<session>.jsonl`, if it is there: a session that moves keeps it at its first place."""
     if not cwd or not session:
         return None
     path = os.path.join(base, "projects", re.sub(r"[^A-Za-z0-9]", "-", cwd), f"{session}.jsonl")

@@ -48,7 +48,7 @@ def tell(folder: str, job: str, event: str, detail: str, ended_at: float) -> str
         if os.path.isdir(logs):
             _append(os.path.join(logs, "events.ndjson"), seq, events)
             _set(os.path.join(logs, "status.json"), event, now, seq + 2)
-        _set(record, event, now, seq + 2)  # last: until then it is open, and told again after a crash
+        _set(record, event, now, seq + 2)  # last: until then it is open, and reported again after a crash
     return f"job {job} is {event}"
 
 

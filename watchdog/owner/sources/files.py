@@ -1,7 +1,7 @@
 """Files of other programs, for the sources: read whole or not at all; replaced by a rename, all that is not meant kept.
 
-A value is cut out of a JSON text, or put into it, at its place: written anew, a number could look otherwise than the
-program wrote it, and nobody could tell what of the file was ours.
+A value is cut out of a JSON text, or put into it, at its place: written again, a number could look otherwise than the
+program wrote it, and it could not be known what of the file was ours.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def read(path: str, limit: int = MOST_BYTES) -> tuple[str, os.stat_result]:
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OwnerCallFailed("not_regular", f"{path} is no regular file")
+            raise OwnerCallFailed("not_regular", f"{path} is not a regular file")
         data = file.read(limit + 1)
     if len(data) > limit:
         raise OwnerCallFailed("too_long", f"{path} is longer than {limit} bytes")
@@ -59,8 +59,8 @@ def parsed(path: str, text: str) -> object:
 def change(path: str, edit: Edit) -> bool:
     """Replace the file by what `edit` makes of its text; whether there was something to do.
 
-    Its mode and owner stay. Who wrote it meanwhile is not overwritten: his text is edited in turn. Between the last
-    look and the rename lies a moment in which that can still happen: these programs lock nothing.
+    Its mode and owner stay. What another process wrote meanwhile is not overwritten: that text is edited in turn.
+    Between the last look and the rename lies a moment in which that can still happen: these programs lock nothing.
     Raises OSError, OwnerCallFailed.
     """
     for _ in range(ATTEMPTS):
@@ -73,11 +73,11 @@ def change(path: str, edit: Edit) -> bool:
             return False
         if replaced(path, edited, before):
             return True
-    raise OwnerCallFailed("busy", f"{path} is written by another again and again")
+    raise OwnerCallFailed("busy", f"{path} is rewritten by another process again and again")
 
 
 def replaced(path: str, text: str, before: os.stat_result) -> bool:
-    """The file anew with that text, its mode and owner kept; False when it is another than `before` by now."""
+    """Write the file again with that text, its mode and owner kept; False when it is another than `before` by now."""
     descriptor, beside = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
     try:
         with open(descriptor, "w", encoding="utf-8", newline="") as file:
@@ -184,14 +184,14 @@ def within(text: str, edit: Callable[[str], str], *steps: Step) -> str:
 
 @contextlib.contextmanager
 def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-    """An SQLite database, opened anew; one transaction, committed at the end of the block when it is for writing.
+    """An SQLite database, opened again; one transaction, committed at the end of the block when it is for writing.
 
     Words that are no UTF-8 spoil themselves alone. Raises OSError; OwnerCallFailed: `busy` when another holds its lock,
     `unreadable`, and `not_ours`.
     """
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise OwnerCallFailed("not_regular", f"{path} is no regular file")
+        raise OwnerCallFailed("not_regular", f"{path} is not a regular file")
     if status.st_uid != os.geteuid():
         raise OwnerCallFailed("not_ours", f"{path} belongs to another uid")
     try:
@@ -212,8 +212,8 @@ def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
 def _begun(path: str, *, write: bool) -> sqlite3.Connection:
     """A connection in a transaction that has its lock.
 
-    A writer that was killed in its COMMIT leaves a journal, and nobody reads before SQLite has rolled that back, which
-    it does for whoever opens the file for writing, and for him alone (SQLITE_READONLY_ROLLBACK).
+    A writer that was killed in its COMMIT leaves a journal, and no process reads before SQLite has rolled that back,
+    which it does for a process that opens the file for writing, and only for that one (SQLITE_READONLY_ROLLBACK).
     """
     try:
         return _connected(path, "rw" if write else "ro", write=write)

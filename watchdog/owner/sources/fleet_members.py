@@ -1,4 +1,4 @@
-"""The members of apra-fleet, from its `registry.json`: names by their folders, and those who live elsewhere.
+"""The members of apra-fleet, from its `registry.json`: names by their folders, and those that live elsewhere.
 
 Nothing else of that file is kept: it has passwords.
 """

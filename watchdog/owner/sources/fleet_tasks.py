@@ -1,7 +1,7 @@
 """apra-fleet's long running tasks: a directory `task-<id>` each, below `~/.fleet-tasks`, kept by a bash wrapper.
 
 - `task.pid` holds the wrapper's pid, from right after its start until its end. The pid has no identity: whose process
-  it is, is told by when the file was written, or by the words of a process that runs this task's own `run.sh`.
+  it is, is known by when the file was written, or by the words of a process that runs this task's own `run.sh`.
 - `status.json` is one line: taskId, status (running, retrying, completed, failed), started, updated, exitCode, retries.
 - Without a pid a minute after its status was written, and without a process that runs its script, a launch has failed.
 - `activity` is touched every 300 s by a loop beside the command, also while the command hangs: a sign of life of the
@@ -158,7 +158,7 @@ def _entry(path: str, top: int, name: str, members: dict[str, str], everybody: E
 
 
 def _failed_to_start(task: Task, everybody: Everybody) -> str:
-    """Why nobody is behind it, where there is no pid and should be one; else nothing."""
+    """Why no process is behind it, where there is no pid and should be one; else nothing."""
     age = time.time() - max(task.changed, task.written or 0.0)
     if task.pid is not None or age < LAUNCH or lives(task, everybody):
         return ""

@@ -6,9 +6,9 @@ hcom itself does it. The pid file holds processes of agents that were stopped an
 launched. A number there, or in a row of before `pid_identity`, may be another's by now: whoever carries the
 HCOM_PROCESS_ID that hcom gave to that agent is it; of others the time of the launch decides.
 
-hcom's own rhythm: who listens beats at least each 30 s; who works beats not at all during a tool; `blocked` waits for a
-human's approval. It takes a listening one for stale after 35 s, a working one after 300 s, and then ends nobody. We
-count a bit longer, and a tool may take ten minutes.
+hcom's own rhythm: a listening agent beats at least each 30 s; a working one does not beat during a tool; `blocked`
+waits for a human's approval. It takes a listening one for stale after 35 s, a working one after 300 s, and then kills
+none. We count a bit longer, and a tool may take ten minutes.
 """
 
 import contextlib
@@ -126,7 +126,7 @@ def _entry(
     launched: Mapping[int, Row],
     scripts: Mapping[str, tuple[str, ...]],
 ) -> Entry:
-    """One row. Raises ValueError when it names nobody."""
+    """One row. Raises ValueError when it names no agent."""
     name = _text(row, "name")
     created = files.number(row.get("created_at"))
     if not name or not name.isprintable() or created is None:

@@ -87,7 +87,8 @@ def identity(
     """Which process that pid is to be: ticks and boot as noted, or since when the number stands there.
 
     The noted identity is not always that of the pid beside it: hcom puts a new pid into the row of an agent that was
-    taken up again, and keeps what stood there of the old. Who carries the agent's own HCOM_PROCESS_ID is it.
+    taken up again, and keeps what stood there of the old. The process that carries the agent's own HCOM_PROCESS_ID is
+    the agent.
     """
     if processes and _carries(pid, processes):
         one = kernel.process(pid)
@@ -137,6 +138,6 @@ def pane(pid: int, told: Mapping[str, Any]) -> dict[str, str] | None:
         return None
     servers = {"tmux": "", "kitty": str(told.get("kitty_listen_on") or ""), "wezterm": ""}
     server = servers[terminal]
-    if terminal == "tmux":  # the server is not noted: the pane's processes were told of it
+    if terminal == "tmux":  # the server is not noted: the pane's processes got it in their environment
         server = kernel.environ(pid).get("TMUX", "").split(",")[0]
     return {"terminal": terminal, "pane": number} | ({"server": server} if server else {})

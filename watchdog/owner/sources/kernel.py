@@ -1,4 +1,4 @@
-"""What /proc shows an owner of his own processes, for sources whose registry says too little of them."""
+"""What /proc shows an owner of its own processes, for sources whose registry says too little of them."""
 
 import functools
 import os

@@ -3,7 +3,7 @@
 Two layouts of `agent_lifecycle` are about, and a row is read by what it has: the documented one (TEXT ids,
 `last_heartbeat`, UTC "YYYY-MM-DD HH:MM:SS") and the one that the code creates (INTEGER ids, `spawned_at` as naive local
 ISO time, no heartbeat). Heartbeats of the latter lie in `agent_status/<type>_status.json` beside the file. Its `pid`
-may hold a thread's ident, which is beyond every pid: such an agent is shown, and nobody is signalled for it.
+may hold a thread's ident, which is beyond every pid: such an agent is shown, and no process is signalled for it.
 
 What is written of an end: status, when and why, the exit status; of its task likewise. Never `last_heartbeat`.
 """
@@ -48,7 +48,7 @@ def discover(path: str) -> list[Entry]:
         words = f"{error}: process {blocker} holds the lock"
         if not sqlite_locks.stands_still(blocker) or sqlite_locks.holder(path) != blocker:
             raise OwnerCallFailed("busy", words) from None
-        above = tuple(sqlite_locks.above(blocker))  # it stopped in the middle of its COMMIT: nobody can read
+        above = tuple(sqlite_locks.above(blocker))  # it stopped in the middle of its COMMIT: no process can read
         return [Entry("lock", f"{blocker}", "lock", os.geteuid(), holders=above, note=printable(f"{words}, stopped"))]
     beats, unread = agent_status.read(_status_files(path))
     found = [unread_entry(key, why, os.geteuid()) for key, why in unread.items()]
@@ -124,7 +124,7 @@ def _entry(row: Row, uid: int, beats: dict[str, agent_status.StatusFile]) -> Ent
         beat, state = beat or told.beat, told.state
     when = _epoch(row["last_heartbeat"], pid) if beat and beat == _said(row["last_heartbeat"]) else None
     if pid is None and row["pid"] is not None:
-        note = f"its pid column holds {row['pid']!r}, which is no pid: a thread of another process perhaps"
+        note = f"its pid column holds {row['pid']!r}, which is not a pid: a thread of another process perhaps"
     since, since_ahead = _split(_since(row, pid))
     started, started_ahead = _split(_started(row, pid))
     return Entry(
@@ -167,7 +167,7 @@ def _of_file(told: agent_status.StatusFile) -> Entry:
 
 
 def _unheard(entry: Entry, blocker: int, nearest: int | None) -> Entry:
-    """Nobody but who holds the lock can write; whose beats are in a file of his own is not hindered.
+    """Only the holder of the lock can write; an agent whose beats are in a file of its own is not hindered.
 
     Where a child holds it, it is the nearest above that does: whoever started that one is hindered as all others are.
     """

@@ -72,7 +72,7 @@ def _is_pty(one: kernel.Process) -> bool:
 
 
 def _harness(children: list[int]) -> tuple[int, ...]:
-    """What a pty wraps leads a session of its own; else its one child is it. Of several nobody knows which passes."""
+    """What a pty wraps leads a session of its own; else its one child is it. Of several it is not known which."""
     leaders = tuple(pid for pid in sorted(children) if _leads(pid))
     return leaders or (tuple(children) if len(children) == 1 else ())
 
@@ -98,14 +98,14 @@ def server(data: str) -> RelayServer:
 
 
 def left_by(name: str) -> tuple[str, ...]:
-    """What 1.x leaves of an agent whose processes are gone: nobody of that name may run."""
+    """What 1.x leaves of an agent whose processes are gone: no process of that name may run."""
     if "/" in name:
         return ()
     return _left(f"/tmp/relay-pty-{name}.sock", f"/tmp/relay-outbox/{name}")  # noqa: S108 agent-relay's own place
 
 
 def clear(name: str, had: tuple[str, ...]) -> list[str]:
-    """Remove what is left of that agent, unless somebody of that name runs or listens there; the paths.
+    """Remove what is left of that agent, unless a process of that name runs or listens there; the paths.
 
     `had`: what its command line named while it lived, which is where 2.x has them.
     """

@@ -65,7 +65,7 @@ def refuse_if_alive(row: Row) -> None:
 
 
 def unlisted(uid: int, workspace: str, rows: list[Row], asked: Asked) -> list[Entry]:
-    """Sessions of that workspace, and of those that its rows name, of whom no row says that they run.
+    """Sessions of that workspace, and of those that its rows name, that no row lists as running.
 
     Only on the servers that were asked; those of another workspace's registry have names of their own.
     """
@@ -94,7 +94,7 @@ def _says(status: str | None) -> str:
 
 
 def _drift(uid: int, name: str, why: str) -> Entry:
-    """Told under a key of its own: what the row means is not known."""
+    """Reported under a key of its own: what the row means is not known."""
     return Entry(key=f"drift {name}", token=name, name=name, uid=uid, drift=why)
 
 

@@ -1,4 +1,4 @@
-"""Who holds the write lock of an SQLite database, as the kernel tells (fcntl(2), F_GETLK).
+"""The holder of the write lock of an SQLite database, as the kernel says (fcntl(2), F_GETLK).
 
 SQLite's locks are POSIX record locks on bytes that its file format fixes: RESERVED on the file itself, or, in WAL mode,
 the write lock in the `-shm` beside it (sqlite.org/lockingv3.html, walformat.html 2.3.2). A process that closes any
@@ -15,14 +15,14 @@ from watchdog.owner import proc_files
 
 RESERVED = 0x40000001
 WAL_WRITE = 120
-STAYS = 0.3  # seconds: who has it at both ends of that time does not merely write
+STAYS = 0.3  # seconds: a process that has it at both ends of that time does not merely write
 MOST_ABOVE = 64  # parents of a process
 
 _FLOCK = struct.Struct("hhqqi4x")  # short type, whence; off_t start, len; pid_t
 
 
 def holder(path: str) -> int | None:
-    """The process that has the lock of writers for longer than a transaction takes; None: nobody, or not to be seen."""
+    """The process that has the lock of writers for longer than a transaction takes; None: none, or not to be seen."""
     first = _holder(path)
     if first is None:
         return None

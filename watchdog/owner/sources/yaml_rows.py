@@ -1,7 +1,7 @@
 """One row of a list in a YAML file changed in its text, for programs whose registry is YAML.
 
-A YAML document written anew looks otherwise: quotes, line breaks, comments. So ruamel.yaml says where a value stands,
-that value alone is exchanged, and the new text is read again: unless it means what was meant, nothing is done.
+A YAML document that is written again looks otherwise: quotes, line breaks, comments. So ruamel.yaml says where a value
+stands, that value alone is exchanged, and the new text is read again: unless it means what was meant, nothing is done.
 """
 
 import functools
@@ -29,7 +29,7 @@ def load(text: str) -> Any:
 
 @functools.lru_cache(maxsize=2)
 def load_again(text: str) -> Any:
-    """The same for who only reads: 200 sessions take 0.8 s, and stand there unchanged at most looks."""
+    """The same for reading only: 200 sessions take 0.8 s, and stand there unchanged at most looks."""
     return load(text)
 
 

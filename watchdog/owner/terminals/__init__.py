@@ -7,7 +7,7 @@
     panes      what is done with them: find an agent's, keep its last screen, type, close
     showing    whether what one shows changes, or asks a person
 
-Which of them an agent sits in is told by the kernel: its terminal's device, and who holds the other end.
+The kernel says which of them an agent is in: its terminal's device, and the holder of the other end.
 """
 
 from watchdog.owner.terminals.base import Terminal

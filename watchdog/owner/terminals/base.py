@@ -3,13 +3,13 @@
 A terminal
 1. lists its panes (`panes`), each with its first process, or with the device that this one reads from;
 2. gives the words of one pane as they are shown (`screen`), types into one (`write`), has one closed (`close`);
-3. is asked with a deadline; it is no proof of anything that it answers "done": who closes looks again. One that hung
-   reads later what its client had said: where it can be told so (tmux), it does nothing then;
+3. is asked with a deadline; its answer "done" proves nothing: after closing, the pane is looked for again. One that
+   hung reads later what its client had said: where it can be told so (tmux), it does nothing then;
 4. names a pane by what it is never called again while its server lives (`%4`; a window's number), never by a title;
 5. says which command a person would type to close it (`retry`).
 
-Which server it is, is told by the kernel: who listens on the socket, and since when that process lives. A server that
-was started anew gives the same numbers to other people's panes.
+The kernel says which server it is: the process that listens on the socket, and since when that process lives. A server
+that was restarted gives the same numbers to other people's panes.
 
 A server is never reached by the name of its socket. A name that was checked and is opened again may lead to a fake
 server by then, and tmux's client executes whatever program its server names (client.c of 3.3a: MSG_SHELL, MSG_EXEC,
@@ -52,8 +52,8 @@ class ListedPane:
     pid: int = 0
     device: int = 0  # of its terminal, as in /proc/PID/stat; 0: it does not tell
     dead: bool = False  # its first process has ended, and it is shown on
-    read: bool = False  # somebody scrolls in it
-    typed: bool = False  # somebody pressed a key in it a moment ago
+    read: bool = False  # a person scrolls in it
+    typed: bool = False  # a person pressed a key in it a moment ago
     busy: str = ""  # why nothing may be typed into it, beside what its processes say
     sessions: tuple[str, ...] = ()
     window: str = ""
@@ -79,8 +79,8 @@ class Pane:
 
     `server` is its socket; `pid` and `ticks` are those of the pane's first process. `chain`: its launchers between its
     main process and that first one, which too is in it (pid and start ticks). `own`: the pane was made for the agent:
-    its first process is the agent, its launcher, or was named by who started it. A shell in which a person typed the
-    command is none.
+    its first process is the agent, its launcher, or was named by the program that started it. A shell in which a
+    person typed the command is none.
     """
 
     terminal: str

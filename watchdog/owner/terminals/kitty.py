@@ -91,7 +91,7 @@ def _answer(server: base.TerminalServer, until: float, name: str, said: bytes) -
             return str(answer.get("data") or "")
         raise OwnerCallFailed("kitty", f"kitty refused {name}: {base.plain(answer.get('error'))}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise OwnerCallFailed("kitty", f"kitty's answer to {name} is none: {base.plain(repr(error))}") from None
+        raise OwnerCallFailed("kitty", f"kitty's answer to {name} is not valid: {base.plain(repr(error))}") from None
 
 
 def _exchanged(server: base.TerminalServer, until: float, said: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""What the tmux pane of an agent shows, as a hash to compare, and whether it asks a person: its words go to nobody.
+"""What the tmux pane of an agent shows, as a hash to compare, and whether it asks a person: its text goes nowhere else.
 
 A stalled agent's spinner, clock and counters go on. Which glyphs a program turns and how it counts changes with each of
-its versions, so what is compared is what nobody draws them with: letters, without those that are a number's unit.
+its versions, so what is compared is what none of them is drawn with: letters, without those that are a number's unit.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ def first_prompt(pid: int, start_ticks: int) -> dict[str, str]:
     """
     main = pane_lookup.stat_of(pid)
     if main.ticks != start_ticks:
-        raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
+        raise OwnerCallFailed("left", f"pid {pid} has been reused by another process")
     known = pane_lookup.vendor_at(main) if main.device else None
     if known is None or not pane_lookup.reads_terminal(known[1]):  # else its prompt comes from what it reads
         return {"waits": ""}
@@ -70,6 +70,6 @@ def first_prompt(pid: int, start_ticks: int) -> dict[str, str]:
 def essence(text: str) -> str:
     """The letters of what a pane shows, without numbers and their units.
 
-    What else is drawn in turn (blinking words) comes again: who compares remembers what was there before.
+    What else is drawn in turn (blinking words) comes again: the comparison remembers what was there before.
     """
     return "".join(filter(str.isalpha, _COUNTED.sub("", text)))

@@ -1,4 +1,4 @@
-"""Who sits at which terminal: reads of /proc about processes of our own uid. It knows no terminal program."""
+"""Which process is at which terminal: reads of /proc about processes of our own uid. It knows no terminal program."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def is_waiting(one: PaneProcess) -> bool:
 
 
 def vendor_at(main: PaneProcess) -> tuple[str, int, list[str]] | None:
-    """The vendor whose program has the foreground of an agent's terminal, its pid and its words; None: nobody known.
+    """The vendor whose program has the foreground of an agent's terminal, its pid and arguments; None: none is known.
 
     It is the agent's main process, or below it.
     """
@@ -146,9 +146,9 @@ def device_of(path: str) -> int:
 
 
 def others(first: int, device: int, known: frozenset[tuple[int, int]]) -> list[PaneProcess]:
-    """Who else is in a pane: processes on its terminal, and children of its first process, that are not `known`.
+    """The other processes in a pane: those on its terminal, and children of its first process, that are not `known`.
 
-    Zombies and the first process itself are nobody.
+    Zombies and the first process itself do not count.
     """
     found = []
     for name in os.listdir("/proc"):

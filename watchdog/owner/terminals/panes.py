@@ -6,8 +6,8 @@
    scrolls there. Else a shell or an editor would get them. All of it is checked again before each key. Nothing is
    typed below a question (`core.permission_prompts`): most take Enter for a yes. Into a program that is known nothing
    is typed but at its empty prompt (`core.drafts`): Enter would send what a person has written there.
-3. A pane is closed only if it was made for the agent (`Pane.own`), and nobody else is in it. Then it is looked for once
-   more: that it is not listed any more is the proof, whatever the program said of its closing.
+3. A pane is closed only if it was made for the agent (`Pane.own`), and no other process is in it. Then it is looked
+   for once more: that it is not listed any more is the proof, whatever the program said of its closing.
 4. A terminal is asked on behalf of a process of this uid alone, one that is so by all four of its uids: in the middle
    of a set-uid program it is another's. Root's helper asks root's terminals only for what root started in them.
 """
@@ -53,7 +53,8 @@ class Closed:
 def pane_find(pid: int, start_ticks: int, told: dict[str, str]) -> dict[str, object]:
     """The helper's call: the pane that a process sits in, as `base.pane_json`.
 
-    `told`: what who started it says of its pane (terminal, server, pane or session), or nothing. Raises as `found`.
+    `told`: what the program that started it says of its pane (terminal, server, pane or session), or nothing. Raises
+    as `found`.
     """
     return base.pane_json(found(pid, start_ticks, told, time.monotonic() + FINDING)[0])
 
@@ -61,7 +62,7 @@ def pane_find(pid: int, start_ticks: int, told: dict[str, str]) -> dict[str, obj
 def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str, object]:
     """The helper's call: the last lines that a pane shows, without what `hide_secrets` knows.
 
-    `pane`: as it was found, else what was told of it. Raises as `found`.
+    `pane`: as it was found, else what was reported of it. Raises as `found`.
     """
     until = time.monotonic() + LOOKING
     seen: ListedPane | None
@@ -89,7 +90,7 @@ def type_keys(pid: int, start_ticks: int, keys: list[str], clear: bool = False) 
     `clear`: a draft in the prompt of a program that is known is cleared first, by that program's own key; else it is
     left as it is, and nothing is typed.
 
-    A process that ends by a key needs no more of them: that is no failure.
+    A process that exits at one key gets no further ones: that is no failure.
 
     Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane is in another use, before the first
     key or between two; before the first one `asks` when it shows a question, `draft` when a draft stands in its prompt,
@@ -129,7 +130,7 @@ def close(pane: Pane) -> Closed:
     """Close the pane of an agent that is proved dead; a second time it is gone.
 
     1. Its server is the one that it was found on, and lists it with the same first process.
-    2. It was made for the agent, and nobody is in it but what had started the agent; that has a moment to end.
+    2. It was made for the agent, and only what had started the agent is in it; that has a moment to end.
     3. Close it, and look until it is not listed any more.
     """
     terminal = TERMINALS[pane.terminal]
@@ -148,7 +149,7 @@ def close(pane: Pane) -> Closed:
             if error.reason in ("no_pane", "another"):
                 return Closed("gone" if error.reason == "no_pane" else "kept", f"{words(pane)}: {error}")
             if time.monotonic() > deadline:  # else it may be ending itself
-                retry = "" if error.reason == "hidden" else retry  # it would reach nobody, or a stranger's
+                retry = "" if error.reason == "hidden" else retry  # it would reach no pane, or a stranger's
                 return Closed("failed", f"{words(pane)} cannot be looked at: {error}", retry)
         time.sleep(AGAIN)
     if not pane.own:
@@ -187,12 +188,12 @@ def _proved(pane: Pane, trouble: str, retry: str) -> Closed:
 
 
 def never_found(told: Mapping[str, object]) -> Closed:
-    """A pane that was told of, and in which its agent was never found: nothing is closed for that."""
+    """A pane that was reported, and in which its agent was never found: nothing is closed for that."""
     terminal, name, pane = (str(told.get(key) or "") for key in ("terminal", "server", "pane"))
     said = f"{terminal} pane {pane or told.get('session') or '?'}"
     known = TERMINALS.get(terminal)
     retry = known.retry(name, pane) if known is not None and pane else ""
-    return Closed("kept", f"{said}, which was told to be its own, was never found to be", retry)
+    return Closed("kept", f"{said}, reported as its own, was never found to be", retry)
 
 
 def words(pane: Pane) -> str:
@@ -211,7 +212,7 @@ def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> 
     """
     line = pane_lookup.above(pid)
     if line[0].ticks != start_ticks:
-        raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
+        raise OwnerCallFailed("left", f"pid {pid} has been reused by another process")
     _refuse_foreign(line[:1])
     if not line[0].device and not told:
         raise OwnerCallFailed("no_pane", "it sits in no tmux pane, it has no terminal at all")
@@ -275,7 +276,7 @@ def _first_process(line: list[pane_lookup.PaneProcess], seen: ListedPane) -> int
 
 
 def _is_meant(seen: ListedPane, told: Mapping[str, str]) -> bool:
-    """Whether it is the pane that was told of. tmux keeps `_` for `.` and `:` of a session's name."""
+    """Whether it is the pane that was reported. tmux keeps `_` for `.` and `:` of a session's name."""
     if told.get("pane"):
         return seen.pane == told["pane"]
     session = told.get("session", "")
@@ -286,7 +287,7 @@ def _now(pane: Pane, until: float) -> ListedPane | None:
     """The pane as its server lists it now; None: not any more. Raises OwnerCallFailed.
 
     `no_pane`: its server has gone, whoever may listen there now; `another`: another process has the pane; `hidden`:
-    its server lives, and nobody or another one listens in its place; else it does not answer.
+    its server lives, and none or another one listens in its place; else it does not answer.
     """
     with server_of(pane) as server:
         listed = TERMINALS[pane.terminal].panes(server, until)
@@ -317,7 +318,7 @@ def server_of(pane: Pane) -> Iterator[base.TerminalServer]:
 
 
 def _is_another(pane: Pane) -> bool:
-    """Whether the number of its first process has passed on."""
+    """Whether the pid of its first process has been reused."""
     try:
         return pane_lookup.stat_of(pane.pid).ticks != pane.ticks
     except OwnerCallFailed:
@@ -325,11 +326,11 @@ def _is_another(pane: Pane) -> bool:
 
 
 def _in_use(pane: Pane, seen: ListedPane) -> str:
-    """Who is in a pane beside what started the agent, and so uses it; in words, or nothing."""
+    """The processes in a pane beside what started the agent, which so use it; in words, or nothing."""
     if seen.read:
-        return "somebody who reads in it"
+        return "a person who reads in it"
     if seen.typed:
-        return "somebody who types in it"
+        return "a person who types in it"
     if seen.dead:
         return ""
     chain = [one for one in pane.chain if pane_lookup.lives(*one)]
@@ -352,7 +353,7 @@ def _refuse_other_readers(main: pane_lookup.PaneProcess, pane: Pane, seen: Liste
 def _refuse_persons_words(pid: int, start_ticks: int, pane: Pane) -> None:
     """What a person's own pane shows is the agent's only while that one, or what it started, has the foreground."""
     if pane_lookup.stat_of(pid).ticks != start_ticks:
-        raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
+        raise OwnerCallFailed("left", f"pid {pid} has been reused by another process")
     foreground = pane_lookup.stat_of(pane.pid).foreground
     inside = {pid, *(one for one, _ in pane.chain if one != pane.pid and not is_prompt(pane_lookup.words_of(one)))}
     groups = {pane_lookup.stat_of(one).group for one in inside}

@@ -1,11 +1,12 @@
 """tmux: every server of the owner's, at its socket; panes by their ids, which a server gives to one pane only.
 
 No target is ever a session's or window's name: tmux takes such a word for a prefix or a pattern when nothing has that
-name, and ends the neighbour (tmux(1), target-session). Who is meant is chosen from the list of all panes, by equality.
-A pane of a window that several sessions show (a session group) is one pane: closed once, it is closed in all.
+name, and ends the neighbour (tmux(1), target-session). The pane that is meant is chosen from the list of all panes, by
+equality. A pane of a window that several sessions show (a session group) is one pane: closed once, it is closed in
+all.
 
-A server that was stopped does later what it was told meanwhile, though its client was given up long ago. So what
-changes anything is told with a condition that the server itself looks at when it comes to it.
+A server that was stopped does later what it was sent meanwhile, though its client was given up long ago. So what
+changes anything is sent with a condition that the server itself checks when it comes to it.
 
 What a server answers is data: ids, numbers and devices are taken only in the form that tmux gives them.
 """
@@ -23,7 +24,7 @@ from watchdog.owner import paths
 from watchdog.owner.terminals import base, client, pane_lookup
 
 SERVERS = 1000  # sockets that are looked at: most are of servers that were killed, and cost 40 µs
-TYPED = 30  # seconds after a key of somebody who looks at a pane: he may be within a line
+TYPED = 30  # seconds after a key of a person at a pane, who may be within a line
 REFUSED = "not any more"
 VARIABLES = ("TMUX", "TMUX_TMPDIR")
 # The session's name last: it may hold what separates.
@@ -62,7 +63,7 @@ def servers(variables: Mapping[str, str], name: str) -> list[str]:
 
 
 def _sockets(place: str) -> list[str]:
-    """What lies in a directory of this uid's; nothing in another one, which anybody may have called like it."""
+    """What lies in a directory of this uid's; nothing in another one, which any user may have given that name."""
     with suppress(OSError, PathRefused):
         parent, _ = paths.open_private_parent(f"{place}/any")
         try:
@@ -90,9 +91,9 @@ def panes(server: base.TerminalServer, until: float) -> list[base.ListedPane]:
         if len(words) != len(_ASKED) or not _PANE.fullmatch("|".join(words[:-1])):
             raise OwnerCallFailed("tmux", f"the server at {server.socket} lists what is no pane: {line[:80]!r}")
         pane, pid, dead, read, *flags, tty, width, height, window, session = words
-        busy = "scrolled in by somebody, coupled with others, or closed" if {*flags, read, dead} - {"0", ""} else ""
+        busy = "scrolled by a person, synchronized with others, or closed" if {*flags, read, dead} - {"0", ""} else ""
         if pane in typed:
-            busy = "somebody types in it"
+            busy = "a person types in it"
         device = pane_lookup.device_of(tty) if dead != "1" else 0
         before = found[pane].sessions if pane in found else ()
         found[pane] = base.ListedPane(
@@ -139,13 +140,13 @@ def write(server: base.TerminalServer, pane: base.Pane, key: str, until: float) 
     word = _quoted(key) if base.KEY.fullmatch(key) else f"-l -- {_quoted(key)}"
     free = "#{==:#{pane_dead}#{pane_in_mode}#{pane_synchronized}#{pane_input_off},0000}"
     if not _done_if(server, pane, free, f"send-keys -t {_quoted(pane.pane)} {word}", until):
-        raise OwnerCallFailed("left", f"tmux pane {pane.pane} came into another use")
+        raise OwnerCallFailed("left", f"tmux pane {pane.pane} is now used for something else")
 
 
 def close(server: base.TerminalServer, pane: base.Pane, until: float) -> None:
     """Its window goes with its last pane, in all sessions that show it; a session without a window goes too."""
     if not _done_if(server, pane, "#{?pane_in_mode,0,1}", f"kill-pane -t {_quoted(pane.pane)}", until):
-        raise OwnerCallFailed("tmux", "it came into another use")
+        raise OwnerCallFailed("tmux", "it is now used for something else")
 
 
 def _done_if(server: base.TerminalServer, pane: base.Pane, condition: str, command: str, until: float) -> bool:
@@ -161,7 +162,7 @@ def _done_if(server: base.TerminalServer, pane: base.Pane, condition: str, comma
 def retry(socket: str, pane: str) -> str:
     """What a person types to close it: by its whole socket, since within another server plain `tmux` means that one.
 
-    A server that was only told of has a name at most.
+    A server that was only reported has a name at most.
     """
     where = f"-{'S' if '/' in socket else 'L'} {shlex.quote(socket)} " if socket else ""
     return f"tmux {where}kill-pane -t {_quoted(pane)}"

@@ -1,0 +1,10 @@
+"""The one verdict of `status` on the watchdog itself."""
+
+from watchdog.cli import status as health
+
+
+def test_the_verdict_of_status_counts_what_another_daemon_watches_apart() -> None:
+    """A1: "fine: 1 agent watched" of a daemon that watched none."""
+    left = {"name": "a", "holder": "root's daemon (pid 7, /run/s)"}
+    first = health._verdict({"agents": 2, "elsewhere": [left]}, [])
+    assert first.startswith("fine: 1 agent watched, 1 by another daemon (root's daemon (pid 7, /run/s)), no sweep")

@@ -1,0 +1,23 @@
+"""What the reaper and an owner's helper say to each other of leftovers comes back as it was sent."""
+
+import pytest
+
+from watchdog.core import findings
+from watchdog.core.findings import Finding, KnownAgents
+
+DEAD, ALIVE = "d" * 32, "a" * 32
+
+
+def test_values_come_back_as_they_were_sent() -> None:
+    """Also a path that is no UTF-8; what is no finding is refused."""
+    one = Finding("socket", "/tmp/\udcff", DEAD, "why", "keep", 12)
+    assert findings.finding_of(findings.finding_json(one)) == one
+    everything = KnownAgents(
+        frozenset({ALIVE}), {DEAD: 1.0}, {DEAD: "/t"}, {DEAD: "/w"}, {DEAD: "/s"}, ("/c",), (("/p", "x"),)
+    )
+    assert findings.known_of(findings.known_json(everything)) == everything
+    told = findings.finding_json(one)
+    wrong: list[object] = [{}, [], {**told, "action": "burn"}, {**told, "bytes": "1"}]
+    for data in wrong:
+        with pytest.raises((ValueError, TypeError)):
+            findings.finding_of(data)

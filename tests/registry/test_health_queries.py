@@ -1,0 +1,68 @@
+"""A trial of the registry finds what only a hook or an exit would meet. On PostgreSQL: test_postgresql.py."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.registry.samples import add
+from watchdog.errors import RegistryUnavailable
+from watchdog.registry.store import Store
+
+
+def by_hand(database: Path, statement: str) -> None:
+    with closing(sqlite3.connect(database)) as other:
+        other.execute(statement)
+        other.commit()
+
+
+def everything(database: Path) -> list[str]:
+    """All rows, as text."""
+    with closing(sqlite3.connect(database)) as other:
+        return [line for line in other.iterdump() if "sqlite_sequence" not in line]  # counters of numbers given out
+
+
+@pytest.mark.parametrize("trial", [False, True])
+def test_a_look_at_a_whole_registry_changes_nothing(store: Store, database: Path, trial: bool) -> None:
+    """It is committed all the same: a full disk would be met here."""
+    add(store)
+    before = everything(database)
+    store.probe(trial=trial)
+    assert everything(database) == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("drop table cleanup_run", "cleanup_run"),
+        ("alter table operator_hold drop column reason", "reason"),
+        ("update alembic_version set version_num = '9999'", "another version of agent-watchdogd has migrated it"),
+    ],
+)
+def test_what_only_a_hook_or_an_exit_would_meet_is_found(
+    store: Store, database: Path, statement: str, words: str
+) -> None:
+    """When nobody has to wait for it yet."""
+    by_hand(database, statement)
+    with pytest.raises(RegistryUnavailable, match=words):
+        store.probe()
+
+
+def test_a_trouble_is_over_when_everything_works_again(store: Store, database: Path) -> None:
+    """And not before."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        with pytest.raises(RegistryUnavailable):
+            store.probe()
+        assert store.engines.trouble is not None
+        other.execute("rollback")
+    store.probe(trial=True)
+    assert store.engines.trouble is None
+
+
+def test_an_sqlite_registry_is_one_hosts(store: Store) -> None:
+    """Whether another daemon is there is the state directory's lock to say."""
+    assert not store.shared
+    assert store.daemon_heard("h2") is None
+    store.keep_host()

@@ -1,0 +1,65 @@
+"""Orders that others commit: found at the next look, which reads the registry only when somebody has written to it."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.control.office import Recorder as Kept
+from watchdog.agents.fleet import Fleet
+from watchdog.agents.holds import Holds
+from watchdog.registry.store import AsyncStore, Store
+from watchdog.service.registry_poll import RegistryPoll
+from watchdog.service.stored_orders import StoredOrders
+
+NOBODY: Any = cast("Any", None)
+
+
+class Counted(Store):
+    """Counts the looks at orders."""
+
+    looks = 0
+
+    def open_requests(self, host: str) -> Any:
+        """One look."""
+        self.looks += 1
+        return super().open_requests(host)
+
+
+def test_a_registry_that_nobody_wrote_to_is_not_read_again(tmp_path: Path) -> None:
+    """Another's commit is found by the next look; while anything is open there, each look reads."""
+
+    async def story() -> None:
+        registry = Counted(f"sqlite:///{tmp_path}/registry.db")
+        store, holds, log = AsyncStore(registry.open()), Holds(), Kept()
+        registrar = cast("Any", SimpleNamespace(fleet=Fleet(), store=store, host="h"))
+        orders = StoredOrders(NOBODY, registrar, holds, NOBODY, log)
+        poll = RegistryPoll(registrar, holds, orders, log)
+
+        async def looks(count: int = 3) -> int:
+            before = registry.looks
+            for _ in range(count):
+                await poll.poll()
+            return registry.looks - before
+
+        def by_hand(statement: str) -> None:
+            with closing(sqlite3.connect(tmp_path / "registry.db", isolation_level=None)) as other:
+                other.execute(statement)
+
+        try:
+            assert await looks() == 1
+            by_hand(
+                "INSERT INTO operator_hold (host, reason, by_uid, created_at)"
+                " VALUES ('h', 'by hand', 0, '2030-01-01 00:00:00.000000')"
+            )
+            assert await looks() == 3, "a hold is on"
+            assert len(holds.ids()) == 1
+            by_hand("UPDATE operator_hold SET ended_at = '2030-01-01 00:00:01.000000'")
+            assert await looks() == 1
+            assert not holds.ids()
+        finally:
+            store.close()
+
+    asyncio.run(story())

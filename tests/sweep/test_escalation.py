@@ -1,0 +1,186 @@
+"""The steps of a ladder that end nobody: committed before they are taken, and given up when the agent obeys."""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.agents.state_of import put
+from tests.control.office import NoHelpers, Recorder
+from watchdog.agents.agent import Agent
+from watchdog.agents.history import EventRecorder
+from watchdog.clock import Clock
+from watchdog.core.agent import Policy, Registration, State, Status, Verdict
+from watchdog.core.kill import Step
+from watchdog.core.process import Identity
+from watchdog.core.verdict import Judgement
+from watchdog.errors import RegistryUnavailable
+from watchdog.helpers.pool import HelperPool
+from watchdog.registry.store import AsyncStore, Store
+from watchdog.sweep.escalation import Escalation
+
+REG = Registration("a" * 32, "alpha", os.geteuid(), "h", "b", identity=Identity("h", "b", 4242, 99))
+WELL = Judgement(Verdict.HEALTHY, "silent for 1s of 2m")
+
+
+class Heard(Recorder):
+    """Keeps what is said of the agent, too."""
+
+    def bind(self, **_fields: object) -> "Heard":
+        return self
+
+
+class Scene:
+    """One registered agent, and a real registry."""
+
+    def __init__(self, registry: AsyncStore, owners: HelperPool, policy: Policy) -> None:
+        self.log, self.store = Heard(), registry.store
+        self.escalation = Escalation(registry, owners, EventRecorder(registry, Clock(), self.log))
+        self.agent = Agent(REG, policy, Status.RUNNING)
+        put(self.agent, promised=True, beats=1)
+
+    async def climb(self, step: Step) -> None:
+        await self.escalation.take_step(self.agent, step, "silent for 2m")
+        async with asyncio.timeout(60):
+            while self.escalation._nudges:
+                await asyncio.sleep(0.01)
+
+    def told(self) -> list[tuple[object, object]]:
+        return [(one["event"], one["why"]) for one in self.log.events]
+
+    def rung(self) -> Step | None:
+        row = self.store.agent(REG.agent_id)
+        assert row is not None
+        return row.rung
+
+
+def play(
+    place: Path, story: Callable[[Scene], Awaitable[None]], policy: Policy | None = None, *, real: bool = False
+) -> None:
+    async def whole() -> None:
+        store = Store(f"sqlite:///{place}/r.db").open()
+        store.add_agent(REG, Status.RUNNING, datetime.now(UTC), "test")
+        registry, owners = AsyncStore(store), HelperPool() if real else NoHelpers()
+        try:
+            await story(Scene(registry, owners, policy or Policy()))
+        finally:
+            await owners.close()
+            registry.close()
+
+    asyncio.run(whole())
+
+
+def test_a_step_is_in_its_row_before_it_is_taken(tmp_path: Path) -> None:
+    """No restart takes it twice; a warning does nothing but tell."""
+
+    async def story(scene: Scene) -> None:
+        await scene.climb(Step.WARN)
+        assert scene.told() == [("agent.told", "silent for 2m")]
+        assert (scene.agent.ladder.rung, scene.rung()) == (Step.WARN, Step.WARN)
+
+    play(tmp_path, story)
+
+
+def test_a_step_that_cannot_be_committed_is_not_taken(tmp_path: Path) -> None:
+    """It is tried again by a later sweep."""
+
+    async def story(scene: Scene) -> None:
+        scene.store.close()
+        (tmp_path / "r.db").unlink()
+        (tmp_path / "r.db").mkdir()
+        with pytest.raises(RegistryUnavailable):
+            await scene.climb(Step.WARN)
+        assert (scene.told(), scene.agent.ladder.rung) == ([], None)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"beats": 0}, "it has not started"),
+        ({"state": State.WAITING}, "it waits for a person's answer"),
+        ({"reg": Registration("a" * 32, "alpha", os.geteuid(), "h", "b")}, "it has no process yet"),
+        ({}, "no helper in this office"),
+    ],
+)
+def test_a_nudge_that_cannot_be_given_is_told_with_the_reason(
+    tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    """A line that is typed to one that asks would be taken for the answer."""
+
+    async def story(scene: Scene) -> None:
+        put(scene.agent, **change)
+        await scene.climb(Step.NUDGE)
+        ((event, why),) = scene.told()
+        assert event == "agent.nudged"
+        assert str(why).startswith("silent for 2m; could not be nudged: ")
+        assert words in str(why)
+        assert scene.rung() is Step.NUDGE
+
+    play(tmp_path, story)
+
+
+def test_a_nudge_by_command_gets_the_facts_and_its_end_is_told(tmp_path: Path) -> None:
+    """As its owner, by a real helper."""
+    command = ("/bin/sh", "-c", f"cat > {tmp_path}/facts; exit 3")
+
+    async def story(scene: Scene) -> None:
+        await scene.climb(Step.NUDGE)
+        ((event, why),) = scene.told()
+        assert event == "agent.nudged"
+        assert str(why).startswith("silent for 2m; its nudge command: failed")
+        facts = json.loads((tmp_path / "facts").read_text())
+        assert (facts["name"], facts["pid"], facts["text"]) == ("alpha", 4242, "wake up")
+
+    play(tmp_path, story, Policy(nudge_command=command, nudge_text="wake up"), real=True)
+
+
+def test_who_has_spoken_since_it_was_judged_is_not_nudged(tmp_path: Path) -> None:
+    """While its step was being committed."""
+
+    async def story(scene: Scene) -> None:
+        climbing = asyncio.create_task(scene.climb(Step.NUDGE))
+        await asyncio.sleep(0)
+        scene.agent.heartbeat.rhythm.renewed += 1
+        await climbing
+        assert (scene.told(), scene.rung()) == ([], Step.NUDGE)
+
+    play(tmp_path, story)
+
+
+def test_a_ladder_ends_where_the_agent_obeys(tmp_path: Path) -> None:
+    """It has spoken since, and is well; well alone is who could not be heard for a while."""
+
+    async def story(scene: Scene) -> None:
+        scene.escalation.look(scene.agent, WELL)
+        await scene.climb(Step.WARN)
+        scene.log.events.clear()
+        scene.agent.heartbeat.changed = False
+        scene.escalation.look(scene.agent, WELL)
+        scene.agent.heartbeat.rhythm.renewed += 1
+        scene.escalation.look(scene.agent, Judgement(Verdict.LATE, "late"))
+        assert (scene.told(), scene.agent.ladder.rung, scene.agent.heartbeat.changed) == ([], Step.WARN, False)
+        scene.escalation.look(scene.agent, WELL)
+        scene.escalation.look(scene.agent, WELL)
+        assert scene.told() == [("agent.obeyed", "after warn: silent for 1s of 2m")]
+        assert (scene.agent.ladder.rung, scene.agent.heartbeat.changed) == (None, True)
+
+    play(tmp_path, story)
+
+
+def test_what_is_being_run_is_given_up_at_the_end(tmp_path: Path) -> None:
+    """The daemon waits for no nudge."""
+
+    async def story(scene: Scene) -> None:
+        await scene.escalation.take_step(scene.agent, Step.NUDGE, "silent")
+        (nudge,) = scene.escalation._nudges
+        async with asyncio.timeout(5):
+            await scene.escalation.close()
+        assert nudge.cancelled()
+
+    play(tmp_path, story, Policy(nudge_command=("/bin/sleep", "1000")), real=True)

@@ -1,0 +1,10 @@
+"""Antigravity, of Google: known by its conversations, and by its exit keys."""
+
+from watchdog.core.vendors.vendor import ID, Vendor
+
+VENDOR = Vendor(
+    "agy",
+    exit_keys=("Exit", "Enter"),
+    conversation=rf"(/.*/antigravity-cli)/conversations/({ID})\.db(?:-wal|-shm)?",
+    resume="agy --conversation {}",
+)

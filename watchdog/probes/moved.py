@@ -1,0 +1,26 @@
+"""What the helper's `moved` tells: the bytes that an agent's processes read and write."""
+
+from typing import Any
+
+from watchdog.agents.agent import Agent
+from watchdog.core.observed_activity import ActivityKind
+
+PROCESSES = 256  # of one tree that are asked about
+
+
+def question(agent: Agent, kind: ActivityKind) -> dict[str, object] | None:
+    """About its processes, if any is known."""
+    pids = [[m.identity.pid, m.identity.start_ticks] for m in agent.tree.members[:PROCESSES]]
+    return {"processes": pids} if pids else None
+
+
+def read(kind: ActivityKind, answer: Any, before: Any, now: float) -> tuple[str | None, object]:
+    """What each process moved since the last look; one that is new there only begins.
+
+    `before`: when that was, and the bytes of each.
+    """
+    moved = {str(pid): int(count) for pid, count in answer.items()}
+    then, former = before or (now, moved)
+    count = sum(bytes_ - former.get(pid, bytes_) for pid, bytes_ in moved.items())
+    busy = now > then and count / (now - then) >= kind.probe.threshold
+    return f"its processes moved {count / (now - then) / 1000:.0f} kB/s" if busy else None, (now, moved)

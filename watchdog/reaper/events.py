@@ -1,0 +1,62 @@
+"""What the reaper tells the log and the history: what lies about once, each act before and after, each trouble once."""
+
+from collections.abc import Mapping
+
+from watchdog.clock import Clock
+from watchdog.core import hooks
+from watchdog.core.hooks import HookOutcome
+from watchdog.reaper.leftovers import Leftover
+from watchdog.registry.store import AsyncStore
+from watchdog.telemetry import logger
+from watchdog.telemetry.logger import EventLogger
+
+WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
+
+
+class ReapEvents:
+    """Remembers what it told."""
+
+    def __init__(self, store: AsyncStore, clock: Clock, log: EventLogger) -> None:
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._told: set[tuple[str, str, str]] = set()
+        self._troubled: set[str] = set()  # told already
+
+    def keep(self, found: list[Leftover]) -> None:
+        """Forget what a round has not found any more."""
+        self._told &= {one.key for one in found}
+
+    def found(self, one: Leftover) -> None:
+        """What is left as it is, once."""
+        if one.key not in self._told and not one.quiet:
+            self._told.add(one.key)
+            with logger.caused_by(one.owner_uid):
+                self._log.bind(**_facts(one), action=one.action).event("reap.found")
+
+    def trouble(self, what: str, error: object) -> None:
+        """A look that failed, once for each."""
+        words = f"{what}: {error}"
+        if words not in self._troubled:
+            if len(self._troubled) > 100:
+                self._troubled.clear()
+            self._troubled.add(words)
+            self._log.event("reap.trouble", why=words)
+
+    def done(self, event: str, one: Leftover, by: str, facts: Mapping[str, object]) -> None:
+        """How an act went: the log line."""
+        with logger.caused_by(one.owner_uid if by == "daemon" else logger.cause()):
+            self._log.bind(**_facts(one), **facts).event(event)
+
+    async def history(self, event: str, one: Leftover, by: str) -> None:
+        """A row of the history. Raises RegistryUnavailable."""
+        why = f"{one.kind} {hooks.printable(one.what)}: {one.why}"
+        if one.result is not None:
+            why = f"{one.kind} {hooks.printable(one.what)}: {one.result.outcome}: {one.result.message}"
+        add, now = self._store.store.add_event, self._clock.now().wall
+        await self._store.write(add, event, one.agent_id, by, why, now, evidence=one.json(), owner_uid=one.owner_uid)
+
+
+def _facts(one: Leftover) -> dict[str, object]:
+    facts = {"kind": one.kind, "what": hooks.printable(one.what), "why": hooks.printable(one.why)}
+    return {**facts, "agent_id": one.agent_id, "name": one.name, "uid": one.owner_uid}
