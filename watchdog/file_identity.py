@@ -1,7 +1,9 @@
-"""What an open descriptor leads to, whatever its name: which file, when it was made, on which mount."""
+"""What an open descriptor leads to, whatever its name: which file, made when, on which mount, whose namespace."""
 
 import ctypes
+import fcntl
 import os
+import sys
 
 from watchdog.errors import PathRefused
 
@@ -9,6 +11,8 @@ FileId = tuple[int, int]  # st_dev, st_ino
 
 # statx(2); Python has no call for it before 3.15.
 AT_EMPTY_PATH, STATX_BTIME = 0x1000, 0x800
+
+NS_GET_USERNS, NS_GET_OWNER_UID = 0xB701, 0xB704  # ioctl_ns(2)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -47,3 +51,16 @@ def mount_id(fd: int) -> int:
             if line.startswith("mnt_id:"):
                 return int(line.split(":", 1)[1])
     raise PathRefused("mount_unknown", "the kernel does not say on which mount this lies")
+
+
+def namespace_owner(fd: int) -> int:
+    """The uid of who made the user namespace that a namespace belongs to: that user alone mounts in it. Raises OSError.
+
+    0 for those that root has made, containers of root's among them.
+    """
+    user, uid = fcntl.ioctl(fd, NS_GET_USERNS), bytearray(4)
+    try:
+        fcntl.ioctl(user, NS_GET_OWNER_UID, uid)
+    finally:
+        os.close(user)
+    return int.from_bytes(uid, sys.byteorder)

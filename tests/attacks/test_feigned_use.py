@@ -100,7 +100,9 @@ def to_the_daemon(place: Path) -> str | None:
     told = occupancy.place(str(place))
     assert told is not None
     lies = str(told["path"]), ALICE, str(told["device"]), str(told["inside"]), None
-    where = OccupiedPlace(*lies, open=bool(told["open"]), by_name=True, writable=bool(told["writable"]))
+    where = OccupiedPlace(
+        *lies, open=bool(told["open"]), by_name=True, writable=bool(told["writable"]), enter=bool(told["enter"])
+    )
     return users_of((where,), frozenset({os.getpid()})).get(where.path)
 
 
@@ -125,6 +127,13 @@ TRICKS: dict[str, Callable[[Path], list[str]]] = {
         place, f"import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind('{place}/s'); s.listen(); {READY}"
     ),
     "handed on": lambda place: [PYTHON, "-I", "-c", HANDED, str(place), HANDING],
+    "overlay": lambda place: [  # of what lay at that name there when it was mounted
+        *("unshare", "-Urm", "sh", "-c"),
+        f"mount -t tmpfs none /mnt && mkdir /mnt/m && mount -t tmpfs none /tmp"
+        f" && mkdir -p {place} /tmp/other && mount -t overlay -o lowerdir={place}:/tmp/other none /mnt/m"
+        f" && umount -l /tmp && cd / && exec {PYTHON} -I -c {f'import sys; {READY}'!r}",
+    ],
+    "bind": lambda place: ["unshare", "-Urm", "sh", "-c", f"mount --bind {place} /mnt && echo ready && exec cat"],
     "called so": lambda place: [PYTHON, "-I", "-c", NAMED, str(place)],
 }
 

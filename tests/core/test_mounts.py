@@ -1,14 +1,18 @@
 """Names of a place, as other processes and their environments say them."""
 
+from dataclasses import replace
+
 import pytest
 
 from watchdog.core.mounts import (
     Mount,
     lies_in,
+    made_of,
     mapped_files,
     mounts_of,
     names_by,
     names_place,
+    use_by_mounts,
     variable_naming,
 )
 
@@ -58,7 +62,61 @@ def test_files_are_told_from_what_a_program_calls_its_memory() -> None:
 def test_escapes_of_mountinfo_are_undone() -> None:
     """proc(5)."""
     line = rb"36 35 98:0 / /mnt/a\040b rw,noatime shared:1 - ext3 /dev/root rw"
-    assert list(mounts_of(line)) == [Mount(36, "98:0", "/", "/mnt/a b", "ext3", 35)]
+    assert list(mounts_of(line)) == [Mount(36, "98:0", "/", "/mnt/a b", "ext3", 35, "/dev/root", ("rw",))]
+    line = rb"40 35 0:60 / /m rw - overlay none rw,lowerdir=/a\054b\134:c:/d,upperdir=/u\040v,workdir=/w"
+    (overlay,) = mounts_of(line)
+    assert list(made_of(overlay, 1)) == [
+        ("lower directory", "/a,b:c"),
+        ("lower directory", "/d"),
+        ("upper directory", "/u v"),
+        ("work directory", "/w"),
+    ]
+
+
+OVERLAY = Mount(4, "0:60", "/", "/m", "overlay", 1, "none", ("rw", "lowerdir+=/x/wt/l", "upperdir=wt/u"))
+STACKED = Mount(4, "0:60", "/", "/m", "ecryptfs", 1, "/x/wt/.private", ("rw",))
+BINDFS = Mount(4, "0:60", "/", "/m", "fuse.bindfs", 1, "/x/wt", ("rw", "user_id=1000", "group_id=1000"))
+
+
+@pytest.mark.parametrize(
+    ("mount", "words"),
+    [
+        (Mount(4, "8:1", "/wt", "/m", "ext4", 1), "/x/wt is mounted at /m"),
+        (Mount(4, "8:1", "/wt/sub", "/m", "ext4", 1), "/x/wt/sub is mounted at /m"),
+        (Mount(4, "8:1", "/wt2", "/m", "ext4", 1), None),
+        (Mount(4, "8:2", "/wt", "/m", "ext4", 1), None),
+        (Mount(4, "8:1", "/", "/m", "ext4", 1), None),  # what it lies in
+        (Mount(4, "8:1", "/wt//deleted", "/m", "ext4", 1), None),  # one that was there before
+        (Mount(4, "0:9", "/", "/x/wt/in", "tmpfs", 2), "tmpfs is mounted on /x/wt/in"),
+        (Mount(4, "0:9", "/", "/x/wt2/in", "tmpfs", 2), None),
+        (OVERLAY, "the overlay at /m has its lower directory at /x/wt/l"),
+        (replace(OVERLAY, options=("upperdir=wt/u",)), "the overlay at /m has its upper directory at wt/u"),
+        (replace(OVERLAY, options=("upperdir=wt2/u", "workdir=/x/wt2", "lowerdir=/x")), None),
+        (STACKED, "the ecryptfs at /m has its source at /x/wt/.private"),
+        (BINDFS, "the fuse.bindfs at /m has its source at /x/wt"),
+        (replace(BINDFS, options=("user_id=1001",)), None),  # another user's word
+        (replace(BINDFS, options=("user_id=0",)), "the fuse.bindfs at /m has its source at /x/wt"),
+    ],
+)
+def test_a_mount_of_a_place_or_made_of_it_uses_it(mount: Mount, words: str | None) -> None:
+    """A mount says by device and root what it is of; others by name what they are made of."""
+    mounts = [Mount(1, "8:0", "/", "/", "ext4", 0), Mount(2, "8:1", "/", "/x", "ext4", 1), mount]
+    assert use_by_mounts(mounts, "/x/wt", "8:1", "/wt", ["/x/wt"], 1000) == words
+
+
+def test_what_a_mount_of_the_place_hides_is_not_mounted_in_it() -> None:
+    """The place on top of a directory where something was mounted before."""
+    root, before = Mount(1, "8:1", "/", "/", "ext4", 0), Mount(2, "0:9", "/", "/m/in", "tmpfs", 1)
+    mounts = [root, before, Mount(3, "8:1", "/wt", "/m", "ext4", 1)]
+    assert use_by_mounts(mounts, "/wt", "8:1", "/wt", ["/wt", "/m"], 1000) == "/wt is mounted at /m"
+
+
+def test_a_mount_point_is_not_used_by_what_shows_it_elsewhere() -> None:
+    """Each mount namespace has a copy of the mount itself."""
+    mounts = [Mount(1, "8:0", "/", "/", "ext4", 0), Mount(2, "8:1", "/a", "/x", "ext4", 1)]
+    assert use_by_mounts(mounts, "/x", "8:1", "/a", ["/x"], 1000) is None
+    mounts.append(Mount(3, "8:1", "/a/b", "/m", "ext4", 1))
+    assert use_by_mounts(mounts, "/x", "8:1", "/a", ["/x"], 1000) == "/x/b is mounted at /m"
 
 
 @pytest.mark.parametrize(

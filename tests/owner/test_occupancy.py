@@ -158,3 +158,95 @@ def test_what_another_uid_uses_keeps_both(repository: Repository, tmp_path: Path
     place.mkdir()
     settings = hooks.CleanupSettings(roots=(str(tmp_path),))
     assert temp_dir(context(temp_dir=str(place), used_by=words), settings).outcome is HookOutcome.KEPT
+
+
+BOUND = "mkdir {0}/m && mount --bind {1} {0}/m"
+SUB = "mkdir {0}/m {1}/ignored && mount --bind {1}/ignored {0}/m"
+FILE = "touch {0}/m && mount --bind {1}/file {0}/m"
+LOWER = "mkdir {0}/m && mount -t overlay -o lowerdir={0}/main:{1} none {0}/m"
+# Its upper directory cannot lie on what is an overlay itself, as a container's root is.
+UPPER = (
+    "mkdir {0}/m {0}/fs && mount -t tmpfs none {0}/fs && mkdir {0}/fs/wt {0}/fs/w && cd {0}/fs"
+    " && mount -t overlay -o lowerdir={0}/main,upperdir=wt,workdir={0}/fs/w none {0}/m"
+)
+LINKED = "mkdir {0}/m && ln -s wt {0}/link && mount -t overlay -o lowerdir={0}/link:{0}/main none {0}/m"
+ASKING = "import sys; from watchdog.owner.occupancy import occupant; print(occupant(sys.argv[1]))"
+
+
+@needs_root
+@pytest.mark.parametrize("mounted", [BOUND, SUB, FILE, LOWER, LINKED, UPPER])
+def test_what_a_mount_needs_is_in_use(tmp_path: Path, mounted: str) -> None:
+    """No process is in it. In our own mount namespace, and in one of a process that is elsewhere."""
+    (tmp_path / "main").mkdir()
+    (tmp_path / "wt").mkdir()
+    (tmp_path / "wt" / "file").write_text("one\n")
+    path = tmp_path / ("fs/wt" if mounted is UPPER else "wt")
+    script = f"{mounted.format(tmp_path, path)} && cd / && "
+    unshared = ["unshare", "-m", "--propagation", "private", "sh", "-c"]
+
+    ours = [*unshared, f'{script}exec "$@"', "sh", sys.executable, "-c", ASKING, str(path)]
+    found = subprocess.run(ours, check=True, capture_output=True, text=True).stdout
+
+    assert f"{tmp_path}/m" in found and ("is mounted at" in found or "the overlay at" in found)
+    if mounted is UPPER:
+        return  # that place is in that namespace alone
+    subprocess.run(f"rm -rf {tmp_path}/m {tmp_path}/link {path}/ignored", shell=True, check=True)
+    assert occupancy.occupant(str(path)) is None
+    with living(*unshared, f"{script}echo ready && exec cat", cwd=Path("/")) as process:
+        if mounted is LINKED:
+            return  # what its words lead to there is not looked at
+        seen = occupancy.occupant(str(path))
+    assert seen is not None and f"{tmp_path}/m, where process {process.pid} lives" in seen.replace(
+        f" has its lower directory at {path}", ""
+    )
+    assert occupancy.occupant(str(path)) is None
+
+
+@needs_root
+def test_a_temp_dir_with_a_mount_in_another_namespace_is_in_use(tmp_path: Path) -> None:
+    """Its removal would take away what is mounted there. One on what hides the place there is none."""
+    place = tmp_path / "t"
+    (place / "in").mkdir(parents=True)
+    settings = hooks.CleanupSettings(roots=(str(tmp_path),))
+    unshared = ["unshare", "-m", "--propagation", "private", "sh", "-c"]
+    hidden = f"mount -t tmpfs none {tmp_path} && mkdir -p {place}/in && mount -t tmpfs none {place}/in"
+    with living(*unshared, f"{hidden} && cd / && echo ready && exec cat", cwd=Path("/")):
+        assert occupancy.occupant(str(place)) is None
+    mounted = f"mount -t tmpfs none {place}/in"
+    with living(*unshared, f"{mounted} && cd / && echo ready && exec cat", cwd=Path("/")) as process:
+        result = temp_dir(context(temp_dir=str(place)), settings)
+    assert result.outcome is HookOutcome.KEPT
+    assert f"tmpfs is mounted on {place}/in, where process {process.pid} lives" in result.message
+    assert temp_dir(context(temp_dir=str(place)), settings).outcome is HookOutcome.DONE
+
+
+@needs_root
+def test_a_loop_device_uses_the_place_of_its_file(repository: Repository) -> None:
+    """Also by the name that a mount gives to it. One whose file was deleted there has nothing to lose."""
+    path = repository.worktree()
+    (path / "ignored").mkdir()
+    (path / "ignored" / "disk").write_bytes(bytes(1 << 20))
+    asked = ["losetup", "--find", "--show", str(path / "ignored" / "disk")]
+    device = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        result = put_away(path)
+        assert result.outcome is HookOutcome.KEPT
+        assert f"the loop device {os.path.basename(device)} has its file at {path}/ignored/disk" in result.message
+        (path / "ignored" / "disk").unlink()
+        assert occupancy.occupant(str(path)) is None
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+    assert put_away(path).outcome is HookOutcome.DONE
+
+
+@needs_root
+def test_swap_space_uses_the_place_of_its_file(tmp_path: Path) -> None:
+    """The kernel's list is another one here: no test takes part in the host's memory."""
+    place, swaps = tmp_path / "a b", tmp_path / "swaps"
+    place.mkdir()
+    name = str(place).replace(" ", "\\040")
+    swaps.write_text(f"Filename\tType\tSize\tUsed\tPriority\n/dev/x partition 1 0 -2\n{name}/swap file 1 0 -3\n")
+    script = f'mount --bind {swaps} /proc/swaps && exec "$@"'
+    command = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", sys.executable, "-c", ASKING]
+    found = subprocess.run([*command, str(place)], check=True, capture_output=True, text=True).stdout
+    assert found == f"the kernel swaps to {place}/swap\n"

@@ -112,6 +112,23 @@ def test_who_lives_among_other_mounts_has_another_name_for_it(family: Family, tr
     assert found is not None and f"cwd at {mounted}" in found
 
 
+@needs_root
+@pytest.mark.parametrize("kind", ["bind", "overlay"])
+def test_a_mount_uses_its_place_in_whatever_namespace(family: Family, tree: Path, tmp_path: Path, kind: str) -> None:
+    """A container of root's with the place as its volume, or its root; it works somewhere else."""
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    how = f"--bind {tree}" if kind == "bind" else f"-t overlay -o lowerdir={tree}:/usr none"
+    script = f"mount {how} {mounted} && cd / && echo ready && exec cat"
+    child = family.start("unshare", "-m", "--propagation", "private", "sh", "-c", script)
+    assert family.line(child) == "ready"
+    words = {
+        "bind": f"{tree} is mounted at {mounted}",
+        "overlay": f"the overlay at {mounted} has its lower directory at {tree}",
+    }[kind]
+    assert user(there(tree)) == f"{words}, where process {child.pid} of uid 0 lives"
+
+
 def test_of_one_whose_files_hang_nobody_knows_what_it_uses(
     family: Family, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

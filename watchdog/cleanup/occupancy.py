@@ -75,6 +75,5 @@ def _place(owner: int, answer: Any, by_name: bool) -> OccupiedPlace | None:
     if not isinstance(path, str) or not path.startswith("/") or not (born is None or type(born) is int):
         raise ValueError("the helper's answer is not a place")
     where = str(answer["device"]), str(answer["inside"])
-    return OccupiedPlace(
-        path, owner, *where, born, answer["open"] is not False, by_name, answer["writable"] is not False
-    )
+    opened, writable, enter = (answer[right] is not False for right in ("open", "writable", "enter"))
+    return OccupiedPlace(path, owner, *where, born, opened, by_name, writable, enter)

@@ -83,12 +83,16 @@ def _list(arguments: argparse.Namespace, where: Json) -> int:
             more = count - len(names) if isinstance(count, int) else 0
             first = ", ".join(map(clean, names)) + (f" and {more} more" if more > 0 else "")
             say(f"{str(one.get('agent_id'))[:8]} is kept without limit, as git ignores, and nothing rebuilds, {first}")
+        if one.get("recorded") is False:
+            say(
+                f"{str(one.get('agent_id'))[:8]} is kept without limit, as no record says where it was; move it by hand"
+            )
     return 0
 
 
 def _row(one: Json) -> list[object]:
     whole = one.get("restorable")
     branch = str(one.get("branch") or "").removeprefix("refs/heads/")
-    where = one.get("path") if whole else one.get("common")
-    since = clock(one.get("trashed_at"))
-    return [str(one.get("agent_id"))[:8], one.get("name"), "whole" if whole else "refs", since, branch, where]
+    how = "whole" if whole else "tree" if one.get("recorded") is False else "refs"
+    where = one.get("common") if how == "refs" else one.get("path")
+    return [str(one.get("agent_id"))[:8], one.get("name"), how, clock(one.get("trashed_at")), branch, where]

@@ -22,16 +22,25 @@ class Mount:
     point: str
     kind: str  # of the file system
     parent: int = 0  # 0, or one that is not listed: none is known
+    source: str = ""  # whatever the file system calls it
+    options: tuple[str, ...] = ()  # of the file system
 
 
 def mounts_of(mountinfo: bytes) -> Iterator[Mount]:
     """What is mounted where for a process (proc(5), mountinfo: octal escapes)."""
     for line in mountinfo.splitlines():
         fields = line.split(b" ")
-        escaped = *fields[3:5], fields[fields.index(b"-") + 1]
-        words = (re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), word) for word in escaped)
-        root, point, kind = map(text, words)
-        yield Mount(int(fields[0]), fields[2].decode(), root, point, kind, int(fields[1]))
+        kind = fields.index(b"-") + 1
+        words = (*fields[3:5], *fields[kind : kind + 2], *fields[kind + 2].split(b","))
+        root, point, what, source, *options = map(unescaped, words)
+        yield Mount(int(fields[0]), fields[2].decode(), root, point, what, int(fields[1]), source, tuple(options))
+
+
+def unescaped(word: bytes) -> str:
+    """A name in a list of the kernel's, where what would end it is written in octal (proc(5))."""
+    if b"\\" in word:
+        word = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8) & 0xFF]), word)
+    return text(word)
 
 
 def text(name: bytes) -> str:
@@ -63,11 +72,11 @@ def names_by(mounts: Collection[Mount], device: str, inside: str) -> Iterator[st
             name = mount.point
         else:
             continue
-        if _seen_at(mounts, name) is mount:
+        if seen_at(mounts, name) is mount:
             yield name
 
 
-def _seen_at(mounts: Collection[Mount], name: str) -> Mount | None:
+def seen_at(mounts: Collection[Mount], name: str) -> Mount | None:
     """The mount that a name leads to: on the way down each one hides what lies below it."""
     numbers = {mount.number for mount in mounts}
     over = [mount for mount in mounts if is_below(name, mount.point)]
@@ -89,6 +98,64 @@ def lies_in(name: str, mount: Mount | None, device: str, inside: str) -> bool:
     if mount is None or mount.device != device or not is_below(name, mount.point):
         return False
     return is_below(joined(mount.root, name[len(mount.point.rstrip("/")) :]), inside)
+
+
+# What an overlay is made of; with `+` one layer an option, as newer kernels have it.
+_LAYERS = {
+    "lowerdir": "lower directory",
+    "lowerdir+": "lower directory",
+    "datadir+": "data directory",
+    "upperdir": "upper directory",
+    "workdir": "work directory",
+}
+GONE = "//deleted"  # at the end of the root of a mount whose source has no name any more
+
+
+def made_of(mount: Mount, uid: int) -> Iterator[tuple[str, str]]:
+    """Which places a mount is made of, as whoever mounted it called them: in words what each is, and its name.
+
+    Layers of an overlay, and the source of file systems that lie on a directory (ecryptfs, bindfs, mergerfs). Any user
+    mounts a FUSE and calls its source as it likes: of those only root's and the ones of `uid` count.
+    """
+    if mount.kind == "overlay":
+        for option in mount.options:
+            key, _, value = option.partition("=")
+            names = re.split(r"(?<!\\):", value) if key == "lowerdir" else [value]
+            if key in _LAYERS:
+                yield from ((_LAYERS[key], re.sub(r"\\(.)", r"\1", name)) for name in names if name)
+    elif not mount.kind.startswith("fuse") or {"user_id=0", f"user_id={uid}"} & set(mount.options):
+        yield from (("source", name) for name in mount.source.split(":") if name.startswith("/"))
+
+
+def use_by_mounts(
+    mounts: Collection[Mount], path: str, device: str, inside: str, names: Collection[str], uid: int
+) -> str | None:
+    """Which of those mounts needs the place `path`, which is the directory `inside` of that device, in words.
+
+    A mount of it, or of a part of it, says so itself; one that lies inside it would be taken away with its directory.
+    What others are made of are names, perhaps relative ones. `names`: of the place, as it is called there; `uid`: whose
+    it is.
+    """
+    is_mount_point = any(mount.device == device and (mount.root, mount.point) == (inside, path) for mount in mounts)
+    for mount in mounts:
+        is_of_it = mount.device == device and is_below(mount.root, inside) and not mount.root.endswith(GONE)
+        if is_of_it and not (is_mount_point and mount.root == inside):
+            return f"{joined(path, mount.root[len(inside.rstrip('/')) :])} is mounted at {mount.point}"
+        for what, name in made_of(mount, uid):
+            if any(_means(name, one) for one in (path, *names)):
+                return f"the {mount.kind} at {mount.point} has its {what} at {name}"
+        inside_it = any(mount.point != name and is_below(mount.point, name) for name in names)
+        if inside_it and seen_at(mounts, mount.point) is mount:  # and not in what the place's own mount hides there
+            return f"{mount.kind} is mounted on {mount.point}"
+    return None
+
+
+def _means(name: str, place: str) -> bool:
+    """Whether a mount's name is that place or lies in it. A relative one is from where nobody knows any more."""
+    if name.startswith("/"):
+        return is_below(_plain(name), place)
+    ends = place.split("/")
+    return any(is_below(_plain(name), "/" + "/".join(ends[number:])) for number in range(1, len(ends)))
 
 
 def mapped_files(maps: str) -> set[str]:

@@ -1,4 +1,5 @@
-"""What still uses a directory: a process's cwd, root, program, open or mapped file in it, a bound socket, a held lock.
+"""What still uses a directory: a process's cwd, root, program, open or mapped file in it, a bound socket, a held lock;
+or the kernel itself: a mount of it or on top of it, a loop device or swap space whose file lies in it.
 
 A process in a container has another name for it: the names come from what is mounted there. Of another user's process
 (root's helper sees them) neither names nor words are believed: what is called so has to lie on the place's own mount,
@@ -16,9 +17,22 @@ import re
 import socket
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from watchdog import file_identity
-from watchdog.core.mounts import DELETED, Mount, is_below, joined, lies_in, mapped_files, names_by, variable_naming
+from watchdog.core.mounts import (
+    DELETED,
+    Mount,
+    is_below,
+    joined,
+    lies_in,
+    mapped_files,
+    names_by,
+    seen_at,
+    unescaped,
+    use_by_mounts,
+    variable_naming,
+)
 from watchdog.owner import paths, proc_files
 
 ENVIRON_LIMIT = 4 << 20
@@ -36,13 +50,47 @@ class _Names:
         finally:
             os.close(directory)
         self.inside = joined(self._mount.root, path[len(self._mount.point.rstrip("/")) :])
-        self._known: dict[str, list[Mount]] = {}  # by mount namespace
+        self._known: dict[
+            tuple[str, str], list[Mount]
+        ] = {}  # by mount namespace and root: what lies outside is not told
+        self._looked: set[tuple[str, str]] = set()  # which of those were asked for mounts of it
         self.writable = _is_writable(path)
 
     def of(self, pid: str) -> set[str]:
         """Its names where that process lives; what cannot be looked at is not seen."""
         mounts = self._mounts(pid)
         return set(names_by(mounts, self.device, self.inside)) if mounts else {self._path}
+
+    def mounted(self, pid: str) -> str | None:
+        """Which mount needs it where that process lives, in words; asked once for each such list of mounts.
+
+        Root's and our user's mounts do. Any other user mounts whatever it can name, and that is use where it may enter.
+        """
+        try:
+            where = _lives_at(pid)
+            if where in self._looked:
+                return None
+            owner = _namespace_owner(pid)
+        except OSError:  # gone, or another uid's; our own is there
+            if pid == "self":
+                raise
+            return None
+        if not (mounts := self._mounts(pid)):
+            return None
+        self._looked.add(where)
+        if owner not in (0, os.geteuid()) and not _passes(owner, joined(self._path, "/.")):
+            return None
+        names = set(names_by(mounts, self.device, self.inside))
+        if pid == "self":
+            mounts = [_resolved(mount) for mount in mounts]
+        return use_by_mounts(mounts, self._path, self.device, self.inside, names, os.geteuid())
+
+    def holds(self, name: str) -> bool:
+        """Whether the file that the kernel calls so to us lies in it."""
+        if is_below(name, self._path):
+            return True
+        mounts = self._mounts("self")
+        return lies_in(name, seen_at(mounts, name), self.device, self.inside)
 
     def has(self, pid: str, link: str, name: str) -> bool:
         """Whether what that link leads to lies in it, by the mount that it lies on: the process's, or one of ours."""
@@ -59,7 +107,7 @@ class _Names:
 
     def _mounts(self, pid: str) -> list[Mount]:
         try:
-            namespace = os.readlink(f"/proc/{pid}/ns/mnt")
+            namespace = _lives_at(pid)
             if namespace not in self._known:
                 self._known[namespace] = list(paths.mounts(pid))
         except OSError:  # of one that hangs its maps will say so
@@ -70,6 +118,22 @@ class _Names:
     def device(self) -> str:
         """Where it lies, as mountinfo names it."""
         return self._mount.device
+
+
+def _lives_at(pid: str) -> tuple[str, str]:
+    """Its mount namespace and its root, outside of which it is told of no mount. Raises OSError."""
+    return os.readlink(f"/proc/{pid}/ns/mnt"), os.readlink(f"/proc/{pid}/root")
+
+
+def _namespace_owner(pid: str) -> int:
+    """Whose mounts it sees; -1: the kernel does not say."""
+    fd = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return file_identity.namespace_owner(fd)
+    except OSError:
+        return -1
+    finally:
+        os.close(fd)
 
 
 def place(path: str) -> dict[str, object] | None:
@@ -88,12 +152,20 @@ def place(path: str) -> dict[str, object] | None:
         os.close(directory)
     names = _Names(real)
     where = {"path": real, "device": names.device, "inside": names.inside}
-    return {**where, "born": born, "open": _is_open(real), "writable": names.writable}
+    rights = {"open": _is_open(real), "enter": _is_enterable(real), "writable": names.writable}
+    return {**where, "born": born, **rights}
 
 
 def _is_writable(path: str) -> bool:
     """Whether others than its owner may make files in it. With an ACL the bits of the group are its mask (acl(5))."""
     return bool(os.stat(path).st_mode & (stat.S_IWGRP | stat.S_IWOTH)) and _is_open(path)
+
+
+def _is_enterable(path: str) -> bool:
+    """Whether others than its owner may pass to what lies in it, or read it where it is a file."""
+    mode = os.stat(path).st_mode
+    bits = stat.S_IXGRP | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IRGRP | stat.S_IROTH
+    return bool(mode & bits) and _is_open(path)
 
 
 def _is_open(path: str) -> bool:
@@ -163,8 +235,13 @@ def _visible() -> Iterator[str]:
 
 def _can_reach(pid: str, path: str) -> bool:
     """Whether the user of a process may pass to that place; True where that is not known."""
+    uid = proc_files.uid_of(pid)
+    return uid is None or _passes(uid, path)
+
+
+def _passes(uid: int, path: str) -> bool:
+    """Whether a user may pass to that place; True where that is not known."""
     try:
-        uid = os.stat(f"/proc/{pid}").st_uid
         if uid in (0, os.geteuid()):
             return True
         while path != "/":
@@ -200,6 +277,8 @@ def occupant(path: str, *, by_name: bool = False) -> str | None:
     Our own process is not counted: it holds the directory open on purpose. Raises OSError when /proc cannot be read.
     """
     own, names, made = str(os.getpid()), _Names(path), _born(path)
+    if use := names.mounted("self") or _kernel_file(names):
+        return use
     for pid in _visible():
         if pid == own:
             continue
@@ -223,6 +302,8 @@ def occupant(path: str, *, by_name: bool = False) -> str | None:
                     former.add(target)
                     continue
                 return f"process {pid} has its {kind} at {target}"
+        if use := names.mounted(pid):
+            return f"{use}, where process {pid} lives"
         if variable is not None:
             return f"process {pid} names it in its environment: {variable}"
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
@@ -231,6 +312,45 @@ def occupant(path: str, *, by_name: bool = False) -> str | None:
             if slash and is_below("/" + bound, path) and _is_socket_in(path, "/" + bound):
                 return f"a socket is in use at /{bound}"
     return None
+
+
+def _resolved(mount: Mount) -> Mount:
+    """An overlay of ours with the places that its options lead to: they are as somebody has typed them."""
+    if mount.kind != "overlay":
+        return mount
+    options = []
+    for option in mount.options:
+        key, _, value = option.partition("=")
+        if key == "lowerdir" and "/" in value:
+            option = ":".join([option, *(os.path.realpath(part) for part in value.split(":") if part.startswith("/"))])
+        elif value.startswith("/"):
+            option = f"{key}={os.path.realpath(value)}"
+        options.append(option)
+    return replace(mount, options=tuple(options))
+
+
+def _kernel_file(names: _Names) -> str | None:
+    """A loop device or swap space whose file lies there, in words. One that was deleted there loses nothing."""
+    for device in sorted(name for name in _listed("/sys/block") if name.startswith("loop")):
+        with contextlib.suppress(OSError):  # it has none
+            with open(f"/sys/block/{device}/loop/backing_file", encoding="utf-8", errors="surrogateescape") as file:
+                backing = file.read().removesuffix("\n")
+            if not backing.endswith(DELETED) and names.holds(backing):
+                return f"the loop device {device} has its file at {backing}"
+    try:
+        with open("/proc/swaps", "rb") as lines:
+            swaps = [unescaped(line.split()[0]) for line in lines.read().splitlines()[1:] if line.strip()]
+    except FileNotFoundError:  # a kernel without
+        return None
+    found = next((name for name in swaps if not name.endswith(DELETED) and names.holds(name)), None)
+    return found and f"the kernel swaps to {found}"
+
+
+def _listed(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
 
 
 def _is_socket_in(path: str, name: str) -> bool:

@@ -6,6 +6,9 @@ and mapped files, and the open files of root's own; those of others only where n
 are compared, and on which mount what is called so lies: in a mount namespace of its own any user has what it likes at
 any name, and can pass it on. What a process uses whose files hang is not known.
 
+A mount of the place, or one that is made of it, uses it in whatever mount namespace. Those of our own, loop devices and
+swap space are left to the owner's helper, which sees them all.
+
 A name in an environment is only words. It is use of a place where its user may make a file, or where root says so.
 
 A descriptor that no process has received yet (SCM_RIGHTS) is not seen: the kernel tells that there are some, not of
@@ -27,22 +30,28 @@ from watchdog.core.mounts import (
     mounts_of,
     names_by,
     text,
+    use_by_mounts,
     variable_naming,
 )
-from watchdog.file_identity import born, mount_id
+from watchdog.file_identity import born, mount_id, namespace_owner
 from watchdog.processes import bounded as bounds
 from watchdog.processes import procfs
 from watchdog.processes.bounded import Reading, Unreadable, bounded
 from watchdog.processes.procfs import PROC
 
 ENVIRON_LIMIT = 4 << 20
+# Bytes of a list of mounts. Any user makes thousands of namespaces with thousands of mounts each: those are told of in
+# part, and only short lists, not too many, are kept for the next process that lives there.
+MOUNTS_OF_ROOT, MOUNTS_OF_ANY = 1 << 24, 1 << 20
+SHORT, SPARE = 200, 256
+NAMES = 16  # of a place, with which a mount's words are compared
 
 
 class OccupiedPlace(NamedTuple):
     """A directory, as its owner's helper names it: `device` and `inside` say where it lies, `born` when it was made.
 
-    `open`: others than its owner may pass to it; `writable`: and make files there. `by_name`: a process that names it
-    in its environment uses it.
+    `open`: others than its owner may pass to it; `enter`: and to what lies in it; `writable`: and make files there.
+    `by_name`: a process that names it in its environment uses it.
     """
 
     path: str
@@ -53,6 +62,7 @@ class OccupiedPlace(NamedTuple):
     open: bool = True
     by_name: bool = False
     writable: bool = False
+    enter: bool = True
 
 
 @bounded
@@ -68,9 +78,10 @@ def users_of(places: tuple[OccupiedPlace, ...], without: frozenset[int]) -> dict
         raise bounds.LookFailed(error.errno, f"{PROC} cannot be read: {error.strerror}") from error
     by_name = any(place.by_name for place in places)
     found: dict[str, str] = {}
+    known = _Mounted(here)
 
     def look(pid: int) -> dict[str, str]:
-        return _used_by(pid, places, here, by_name=by_name)
+        return _used_by(pid, places, known, by_name=by_name)
 
     for pid, seen in bounds.each((pid for pid in pids if pid not in without), look).items():
         if isinstance(seen, Unreadable):
@@ -90,12 +101,69 @@ def _uid(pid: int) -> int | None:
         return None
 
 
-def _used_by(pid: int, places: tuple[OccupiedPlace, ...], here: str, *, by_name: bool) -> dict[str, str]:
+class _Living(NamedTuple):
+    """Where a process lives: what is mounted there, and which uid's mounts those are; -1: the kernel does not say."""
+
+    where: tuple[str, str]  # mount namespace and root
+    mounts: list[Mount]
+    owner: int
+
+
+class _Mounted:
+    """The mount namespaces beside ours, `here`; several threads ask.
+
+    What lies outside of a process's root its list leaves out.
+    """
+
+    def __init__(self, here: str) -> None:
+        self._here = here
+        self._known: dict[tuple[str, str], _Living] = {}
+        self._asked: set[tuple[tuple[str, str], str]] = set()
+
+    def of(self, pid: int) -> _Living | None:
+        """Where that process lives; None where that is here."""
+        with Reading(pid, "ns"):
+            there = os.readlink(f"{PROC}/{pid}/ns/mnt")
+        if there == self._here:
+            return None
+        with Reading(pid, "root"):
+            where = there, os.readlink(f"{PROC}/{pid}/root")
+        if (known := self._known.get(where)) is not None:
+            return known
+        with Reading(pid, "ns"):
+            fd = os.open(f"{PROC}/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            owner = namespace_owner(fd)
+        except OSError:
+            owner = -1
+        finally:
+            os.close(fd)
+        limit = MOUNTS_OF_ROOT if owner == 0 else MOUNTS_OF_ANY
+        living = _Living(where, list(mounts_of(procfs.read_of(pid, "mountinfo", limit=limit))), owner)
+        if len(living.mounts) <= SHORT and len(self._known) < SPARE:
+            self._known[where] = living
+        return living
+
+    def use(self, there: _Living, place: OccupiedPlace, names: set[str]) -> str | None:
+        """Which mount there needs the place, in words; told once.
+
+        Root's and its owner's mounts do. Any other user mounts whatever it can name: that is use where it may enter.
+        """
+        asked = there.where, place.path
+        if asked in self._asked or not (there.owner in (0, place.owner) or place.enter):
+            return None
+        self._asked.add(asked)
+        called = sorted(names, key=len)[:NAMES]
+        return use_by_mounts(there.mounts, place.path, place.device, place.inside, called, place.owner)
+
+
+def _used_by(pid: int, places: tuple[OccupiedPlace, ...], known: _Mounted, *, by_name: bool) -> dict[str, str]:
     uid = _uid(pid)
     others = [place for place in places if uid is not None and place.owner != uid]
-    if not others:
+    if uid is None or not others:
         return {}
-    names, mounted = _names(pid, others, here)
+    names, there = _names(pid, others, known)
+    mounted = there.mounts if there else []
     found: dict[str, str] = {}
     former: set[tuple[str, str]] = set()
     for kind, link, target in _uses(pid):
@@ -110,6 +178,10 @@ def _used_by(pid: int, places: tuple[OccupiedPlace, ...], here: str, *, by_name:
                     former.add((place.path, target))
                 elif (place.path, target) not in former:
                     found[place.path] = f"process {pid} of uid {uid} has its {kind} at {target}"
+    if there is not None:
+        for place in others:
+            if use := known.use(there, place, names[place]):
+                found.setdefault(place.path, f"{use}, where process {pid} of uid {uid} lives")
     if by_name:
         with suppress(PermissionError):  # a kernel thread
             environ = _environ(pid)
@@ -120,19 +192,19 @@ def _used_by(pid: int, places: tuple[OccupiedPlace, ...], here: str, *, by_name:
     return found
 
 
-def _names(pid: int, places: list[OccupiedPlace], here: str) -> tuple[dict[OccupiedPlace, set[str]], list[Mount]]:
-    """What the places are called where that process lives, and what is mounted there, where that is not here."""
+def _names(
+    pid: int, places: list[OccupiedPlace], known: _Mounted
+) -> tuple[dict[OccupiedPlace, set[str]], _Living | None]:
+    """What the places are called where that process lives, and where that is, if not here."""
     try:
-        with Reading(pid, "ns"):
-            there = os.readlink(f"{PROC}/{pid}/ns/mnt")
-        mounted = [] if there == here else list(mounts_of(procfs.read_of(pid, "mountinfo")))
+        there = known.of(pid)
     except Unreadable:
         raise
     except (OSError, ValueError):
-        mounted = []
-    if not mounted:
-        return {place: {place.path} for place in places}, []
-    return {place: set(names_by(mounted, place.device, place.inside)) for place in places}, mounted
+        there = None
+    if there is None:
+        return {place: {place.path} for place in places}, None
+    return {place: set(names_by(there.mounts, place.device, place.inside)) for place in places}, there
 
 
 def _lies_in(pid: int, link: str, name: str, place: OccupiedPlace, mounted: list[Mount]) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,23 @@ def test_it_goes_after_its_time_and_its_refs_stay(repository: Repository, contai
     assert [one["restorable"] for one in found] == [False]
     with pytest.raises(OwnerCallFailed, match=r"worktree add PATH refs/agent-watchdog/rescue/a*/files"):
         restore(AGENT, [str(repository.main)])
+
+
+def test_what_somebody_uses_in_the_trash_stays(repository: Repository, container: Path) -> None:
+    """A shell that looks at what lies there."""
+    aged(container, 72.1)
+    (finding,) = look(repository)
+    script = "cd tree && echo ready && exec cat"
+    with subprocess.Popen(
+        ["sh", "-c", script], cwd=container, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as shell:
+        assert shell.stdout is not None and shell.stdout.readline() == "ready\n"
+        result = expired_trash.act(finding, SETTINGS, known(repository))
+        assert shell.stdin is not None
+        shell.stdin.close()
+    assert result.outcome is HookOutcome.KEPT
+    assert f"in use: process {shell.pid} has its cwd at {container}/tree" in result.message
+    assert expired_trash.act(finding, SETTINGS, known(repository)).outcome is HookOutcome.DONE
 
 
 def test_what_a_set_clock_made_old_is_not_due(repository: Repository, container: Path) -> None:

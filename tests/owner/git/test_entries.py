@@ -94,7 +94,7 @@ def test_a_lock_whose_maker_has_ended_goes_with_it(repository: Repository, into:
     path = away(repository, "wt")
     pid = os.posix_spawn("/bin/true", ["true"], {})
     os.waitpid(pid, 0)
-    git(repository.main, "worktree", "lock", "--reason", f"pid {pid}", str(path))
+    git(repository.main, "worktree", "lock", "--reason", f"openclaw pid={pid}", str(path))
 
     words = entries.take_out(str(entry_of(repository, path)), str(path), into, "it")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def write(top: Path, name: str, text: str = "x\n") -> None:
     path = top / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+def listed(repository: Repository) -> list[dict[str, object]]:
+    """What `restore` names, as the daemon asks: by the common dir that it remembers."""
+    found = restorable([str(repository.main / ".git")])["found"]
+    assert isinstance(found, list)
+    return found
 
 
 @pytest.fixture
@@ -125,6 +133,31 @@ def test_a_copy_whose_original_has_changed_since_is_work(repository: Repository,
     write(repository.main, ".env", "new\n")
     (finding,) = look(repository, settings)
     assert "it holds '.env'" in finding.why
+    assert [(one["agent_id"], one["ignored"], one["ignored_count"]) for one in listed(repository)] == [
+        (AGENT, [".env"], 1)
+    ]
+
+
+@pytest.mark.parametrize("broken", ["manifest.json", "config", "refs"])
+def test_all_that_is_named_as_kept_is_listed(repository: Repository, path: Path, broken: str) -> None:
+    """Without a record of it; in a repository that git refuses; with a rescue ref away."""
+    write(path, "file", "changed\n")
+    settings = hooks.CleanupSettings(dirty_worktree="rescue")
+    assert worktree(context(worktree=str(path)), settings).outcome is HookOutcome.DONE
+    common = repository.main / ".git"
+    if broken == "config":
+        (common / "config").write_text("[broken\n")
+    elif broken == "refs":
+        git(repository.main, "update-ref", "-d", f"refs/agent-watchdog/rescue/{AGENT}/files")
+    else:
+        (repository.trash / AGENT / broken).write_text("{")
+    aged_at = time.time() - 100 * 3600
+    os.utime(repository.trash / AGENT, (aged_at, aged_at))
+    if broken != "manifest.json":
+        aged(repository.trash / AGENT, 100)
+    findings = look(repository, settings)
+    assert findings and {one.action for one in findings} == {"keep"}
+    assert [one["agent_id"] for one in listed(repository) if one["restorable"] or "refs" not in one] == [AGENT]
 
 
 def test_what_an_older_version_put_there_is_looked_at_now(repository: Repository, path: Path) -> None:
@@ -139,6 +172,7 @@ def test_what_an_older_version_put_there_is_looked_at_now(repository: Repository
     aged(repository.trash / AGENT, 100)
     (finding,) = look(repository, settings)
     assert "'.env', 'sub/data.sqlite'" in finding.why
+    assert [one["ignored"] for one in listed(repository)] == [[".env", "sub/data.sqlite"]]
     (repository.trash / AGENT / "tree" / ".env").unlink()
     (repository.trash / AGENT / "tree" / "sub" / "data.sqlite").unlink()
     aged(repository.trash / AGENT, 100)

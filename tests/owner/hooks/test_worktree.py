@@ -323,11 +323,11 @@ def test_a_lock_whose_maker_has_ended_keeps_nothing(repository: Repository) -> N
     path, other = repository.worktree(), repository.worktree("other")
     with subprocess.Popen(["true"]) as maker:
         maker.wait()
-    git(repository.main, "worktree", "lock", "--reason", f"agent x (pid {os.getpid()})", str(path))
+    git(repository.main, "worktree", "lock", "--reason", f"claude agent x (pid {os.getpid()})", str(path))
     assert run(path).outcome is HookOutcome.KEPT
     git(repository.main, "worktree", "unlock", str(path))
     for place in (path, other):
-        git(repository.main, "worktree", "lock", "--reason", f"agent x (pid {maker.pid})", str(place))
+        git(repository.main, "worktree", "lock", "--reason", f"claude agent x (pid {maker.pid})", str(place))
 
     result = run(path)
 

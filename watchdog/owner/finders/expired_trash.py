@@ -19,10 +19,9 @@ from watchdog.core import hooks
 from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import paths, trash
-from watchdog.owner.git import ignored_files, worktree_trash, worktrees
+from watchdog.owner import occupancy, paths, trash
+from watchdog.owner.git import worktree_trash
 from watchdog.owner.git.git import Git
-from watchdog.owner.git.ignored_files import Ignored
 from watchdog.owner.git.worktree_trash import LEAVING, Manifest
 
 KIND = "trash"
@@ -66,6 +65,8 @@ def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -
         now = _judge(trash_bin, common, finding.path, name, settings, known)
         if now is None or now.action != "remove":
             return hooks.kept(f"kept {finding.path}: {now.why if now else 'it is not due yet'}")
+        if user := occupancy.occupant(os.path.join(paths.real_path(trash_bin), name)):
+            return hooks.kept(f"kept {finding.path}: in use: {user}")
         freed = trash.Freed()
         if now.why.endswith(SLIMMED):
             _slim(trash_bin, name, freed, settings)
@@ -127,7 +128,7 @@ def _judge(
             f"kept: {missing} is not what it was set to, so this may be the only copy; restore it, or delete it by hand"
         )
         return Finding(KIND, place, name, why, "keep")
-    if holds and (found := _ignored(common, now_at, manifest, settings)).work:
+    if holds and (found := worktree_trash.work_in(common, now_at, manifest, settings.rebuildable)).work:
         words = f"it holds {found.told()}, which git ignores and nothing rebuilds"
         if found.rebuildable or os.path.lexists(os.path.join(now_at, REBUILDABLE)):
             why = f"the worktree {manifest.path} has lain in the trash for {age:.0f} of {hours:g} h; {words}: {SLIMMED}"
@@ -137,22 +138,6 @@ def _judge(
     return Finding(KIND, place, name, why, "remove")
 
 
-def _ignored(common: str, place: str, manifest: Manifest, settings: hooks.CleanupSettings) -> Ignored:
-    """What of it is work, by its record and by what lies in the main checkout now; `rebuildable` is still there.
-
-    An older record says nothing of it: then all that its index does not have counts. Raises OSError, OwnerCallFailed.
-    """
-    tree, main = os.path.join(place, trash.TREE), ignored_files.main_checkout(common)
-    if manifest.ignored is None:
-        git = Git(common, GIT_SECONDS, git_dir=common)
-        index = os.path.join(place, worktree_trash.ENTRY, "index")
-        tracked = {stage.path for stages in worktrees.index(git, index).values() for stage in stages}
-        return ignored_files.look(tree, tracked, main, settings.rebuildable)
-    copies = [name for name in manifest.copies if not (main and ignored_files.same(f"{tree}/{name}", f"{main}/{name}"))]
-    there = [name for name in manifest.ignored + copies if os.path.lexists(f"{tree}/{name}")]
-    return Ignored(there, [], [name for name in manifest.rebuildable if os.path.isdir(f"{tree}/{name}")])
-
-
 def _slim(trash_bin: int, name: str, freed: trash.Freed, settings: hooks.CleanupSettings) -> None:
     """Delete a round of what can be made again. Each directory is renamed out of the tree first."""
     container = trash.open_trash(trash_bin, name, create=False)
@@ -160,7 +145,8 @@ def _slim(trash_bin: int, name: str, freed: trash.Freed, settings: hooks.Cleanup
         status, manifest = os.fstat(container), worktree_trash.manifest_in(container)
         assert manifest is not None
         place = paths.real_path(container)
-        for number, path in enumerate(_ignored(manifest.common, place, manifest, settings).rebuildable):
+        held = worktree_trash.work_in(manifest.common, place, manifest, settings.rebuildable)
+        for number, path in enumerate(held.rebuildable):
             parent, last = paths.open_parent(f"{place}/{trash.TREE}/{path}")
             try:
                 leaving = trash.open_trash(container, REBUILDABLE)

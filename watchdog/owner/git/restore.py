@@ -16,7 +16,7 @@ what whatever lies at the path by then leads to.
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 
@@ -76,11 +76,23 @@ def restorable(places: list[str]) -> dict[str, object]:
     The helper's call; `places` are directories in them, or their common dirs.
     """
     found: list[dict[str, object]] = []
-    known, problems = commons(places)
-    for common in known:
+    remembered = [place for place in places if os.path.isdir(worktree_trash.bin_of(place))]
+    known, problems = commons(place for place in places if place not in remembered)
+    for common in dict.fromkeys([*map(os.path.realpath, remembered), *known]):  # those need no git to be listed
         try:
-            there = {manifest.agent_id: manifest for manifest in _manifests(common)}
-            found += [_shown(one, common) for one in there.values()]
+            manifests = list(_manifests(common))
+            for one in manifests:
+                work = list(one.ignored or [])
+                try:
+                    work = worktree_trash.work_in(common, _place(common, one.agent_id), one).work
+                except (OSError, OwnerCallFailed) as error:
+                    problems.append(f"{common}: what git ignores in {one.agent_id} is not known: {error}")
+                found.append(_shown(one, common, work))
+            there = {manifest.agent_id for manifest in manifests}
+            for agent_id in _unrecorded(common, there):
+                where = {"common": common, "path": os.path.join(_place(common, agent_id), trash.TREE)}
+                found.append({"agent_id": agent_id, **where, "restorable": False, "recorded": False})
+                there.add(agent_id)
             for agent_id, refs in _rescued(Git(common, GIT_SECONDS, git_dir=common)).items():
                 if agent_id not in there:
                     found.append({"agent_id": agent_id, "common": common, "restorable": False, "refs": refs})
@@ -89,9 +101,30 @@ def restorable(places: list[str]) -> dict[str, object]:
     return {"found": found, "problems": problems}
 
 
-def _shown(manifest: Manifest, common: str) -> dict[str, object]:
-    """A container for a list: a few names of each kind, since the answer has to be short."""
-    names = manifest.ignored or []
+def _place(common: str, agent_id: str) -> str:
+    return os.path.join(worktree_trash.bin_of(common), agent_id)
+
+
+def _unrecorded(common: str, known: Collection[str]) -> list[str]:
+    """Containers that hold a tree, and no record of where it came from: nothing deletes or restores those."""
+    with ExitStack() as stack:
+        try:
+            trash_bin = worktree_trash.open_bin(stack, common, create=False)
+        except FileNotFoundError:
+            return []
+        found = []
+        for agent_id in worktree_trash.ids(trash_bin):
+            container = trash.open_trash(trash_bin, agent_id, create=False)
+            try:
+                if agent_id not in known and worktree_trash.has_tree(container):
+                    found.append(agent_id)
+            finally:
+                os.close(container)
+        return found
+
+
+def _shown(manifest: Manifest, common: str, names: Sequence[str]) -> dict[str, object]:
+    """A container for a list: a few names of the work in it, since the answer has to be short."""
     few = {"ignored": names[:NAMES], "ignored_count": len(names)}
     told = {key: value for key, value in asdict(manifest).items() if key not in ("copies", "rebuildable")}
     return {**told, **few, "common": common, "restorable": True}

@@ -1,21 +1,32 @@
 """Locks of worktrees (`git worktree lock --reason TEXT`): one whose text proves that its maker has ended is none.
 
-Programs lock the worktree of an agent for as long as they live and write who they are into the reason: `pid 4711`,
-perhaps with `start N` (field 22 of /proc/PID/stat). One that was killed takes nothing back. Proved means: one pid is
-named, no process has it here, nor in a container of this host; or another process has it by now, as the start tells.
-Everything else is a statement and holds: a person's reason, another host's, one that cannot be looked at.
+Programs lock the worktree of an agent for as long as they live and write who they are into the reason (`FORMS`). One
+that was killed takes nothing back. Only a text that is such a form from its first character to its last says who made
+the lock: any other word in it makes it a person's, which holds until it is taken away, whatever numbers it names.
+
+Proved means: no process has that number here, nor in a container of this host; or the one that has it was started after
+the maker, by ticks since boot (field 22 of /proc/PID/stat). A start that cannot be that is of another boot or host or
+in another unit, and proves nothing. Nor does anything where we see only a part of this host's processes.
 """
 
 import os
 import re
-import socket
+import time
 
 from watchdog.core.mounts import REMOTE
 from watchdog.owner import paths, proc_files
 
-PID = re.compile(r"\bpid\b['\"]?[\s:=#]{0,3}(\d{1,10})\b", re.I)
-START = re.compile(r"\b(?:proc[ _-]?)?start(?:[ _-]?(?:ticks|time))?\b['\"]?[\s:=]{0,3}(\d{1,20})\b(?![-:.T])", re.I)
-HOST = re.compile(r"\bhost(?:name)?\b['\"]?[\s:=]{1,3}['\"]?([\w.-]+)|\w@([\w.-]+)", re.I)
+_PID = "(?P<pid>[1-9][0-9]{0,9})"
+FORMS = (
+    # Claude Code, which names its `agent`s and `session`s without spaces; the start is left out by older versions, and
+    # no ticks on other systems ("Fri Jun 19 21:37:40 2026").
+    re.compile(
+        rf"claude (?:agent|session) [\w./+@…-]{{1,255}} \(pid {_PID}(?: start (?P<ticks>[1-9][0-9]{{0,18}}))?\)"
+    ),
+    re.compile(rf"openclaw pid={_PID}"),  # OpenClaw
+)
+HOST_PIDS = "pid:[4026531836]"  # the first pid namespace, PROC_PID_INIT_INO of include/linux/proc_ns.h
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def ended_maker(reason: str, git_dir: str) -> str:
@@ -23,12 +34,14 @@ def ended_maker(reason: str, git_dir: str) -> str:
 
     `git_dir`: git's entry of the worktree, where the lock lies. Raises OSError.
     """
-    pids = {int(number) for number in PID.findall(reason)}
-    if len(pids) != 1:
+    made = next((found for form in FORMS if (found := form.fullmatch(reason.removesuffix("\n")))), None)
+    if made is None:
         return ""
-    (pid,) = pids
-    hosts = {one for pair in HOST.findall(reason) for one in pair if one}
-    if hosts - {socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}:
+    pid, started = int(made["pid"]), made.groupdict().get("ticks")
+    ticks = None if started is None else int(started)
+    if not 1 < pid <= 4_194_304:  # 2^22, the kernel's own limit (proc(5), pid_max)
+        return ""
+    if ticks is not None and ticks > time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_SECOND:
         return ""
     directory = paths.open_directory(git_dir)
     try:
@@ -36,17 +49,24 @@ def ended_maker(reason: str, git_dir: str) -> str:
             return ""
     finally:
         os.close(directory)
-    started = {int(number) for number in START.findall(reason)}
-    if len(started) > 1 or not 1 < pid <= 4_194_304:  # 2^22, the kernel's own limit (proc(5), pid_max)
-        return ""
-    ticks = next(iter(started), None)
-    if _lives(pid, ticks) or _lives_inside(pid):
+    if not _all_are_seen() or _lives(pid, ticks) or _lives_inside(pid):
         return ""
     return f"process {pid}, which made its lock, has ended"
 
 
+def _all_are_seen() -> bool:
+    """Whether /proc shows all of this host's processes: in a container, and with hidepid, a number says nothing."""
+    try:
+        return os.readlink("/proc/self/ns/pid") == HOST_PIDS and os.path.isdir("/proc/1")
+    except OSError:
+        return False
+
+
 def _lives(pid: int, ticks: int | None) -> bool:
-    """Whether it may be there: hidden, unreadable, another one where nothing tells them apart."""
+    """Whether it may be there: hidden, unreadable, or nothing tells that another one has its number.
+
+    One that has had it since before the maker's start was here when the maker was elsewhere.
+    """
     try:
         os.close(os.pidfd_open(pid))  # also tells of one that /proc hides (hidepid)
     except ProcessLookupError:
@@ -56,7 +76,7 @@ def _lives(pid: int, ticks: int | None) -> bool:
     if ticks is None:
         return True
     try:
-        return int(proc_files.read(pid, "stat").rpartition(b")")[2].split()[19]) == ticks
+        return int(proc_files.read(pid, "stat").rpartition(b")")[2].split()[19]) <= ticks
     except (OSError, ValueError, IndexError):
         return True
 

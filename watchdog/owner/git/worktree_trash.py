@@ -12,15 +12,20 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 
 from watchdog.errors import PathRefused
 from watchdog.owner import copy_tree, paths, trash
+from watchdog.owner.git import ignored_files, worktrees
+from watchdog.owner.git.git import Git
+from watchdog.owner.git.ignored_files import Ignored
 
 AREA = "agent-watchdog"
 MANIFEST = "manifest.json"
 ENTRY = "entry"
+GIT_SECONDS = 20.0
 MOST_HOURS = 1e9  # what is more is not a number that we wrote; JSON has NaN, Infinity and integers of any length
 LEAVING = ".leaving-"  # before an agent's id: it is being deleted, and nothing else any more
 RESCUE = "refs/agent-watchdog/rescue/"
@@ -55,6 +60,11 @@ def open_bin(stack: ExitStack, common: str, *, create: bool = True) -> int:
         current = trash.open_trash(current, name, create=create)
         stack.callback(os.close, current)
     return current
+
+
+def bin_of(common: str) -> str:
+    """Where it lies, by name."""
+    return os.path.join(common, AREA, "trash")
 
 
 def open_container(stack: ExitStack, common: str, agent_id: str, *, create: bool = True) -> int:
@@ -112,6 +122,24 @@ def manifest_in(container: int) -> Manifest | None:
 
 def _names(value: object) -> list[str] | None:
     return [str(name) for name in value] if isinstance(value, list) else None
+
+
+def work_in(common: str, place: str, manifest: Manifest, more: Sequence[str] = ()) -> Ignored:
+    """What in the tree of the container `place` is work, by its record and by what lies in the main checkout now;
+    `rebuildable` is still there.
+
+    An older record says nothing of it: then all that its index does not have counts, but for what can be made again
+    (`more`, as `ignored_files.look` has it). Raises OSError, OwnerCallFailed.
+    """
+    tree, main = os.path.join(place, trash.TREE), ignored_files.main_checkout(common)
+    if manifest.ignored is None:
+        git = Git(common, GIT_SECONDS, git_dir=common)
+        index = os.path.join(place, ENTRY, "index")
+        tracked = {stage.path for stages in worktrees.index(git, index).values() for stage in stages}
+        return ignored_files.look(tree, tracked, main, more)
+    copies = [name for name in manifest.copies if not (main and ignored_files.same(f"{tree}/{name}", f"{main}/{name}"))]
+    there = [name for name in manifest.ignored + copies if os.path.lexists(f"{tree}/{name}")]
+    return Ignored(there, [], [name for name in manifest.rebuildable if os.path.isdir(f"{tree}/{name}")])
 
 
 def ids(trash_bin: int) -> list[str]:
