@@ -170,7 +170,7 @@ class Tree:
 
     def path_of_a_kill(self) -> list[str]:
         """The modules that watchdog/DESIGN.md names in the path of a kill, each once."""
-        design = self.package / "DESIGN.md"
+        design = self.root / "watchdog/DESIGN.md"
         text = design.read_text() if design.exists() else ""
         sections = re.findall(r"^### A kill\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
         return list(dict.fromkeys(re.findall(r"`([a-z]+/[\w/]+\.py)`", "".join(sections))))
@@ -210,7 +210,7 @@ def main(root: Path) -> None:
     print(f"modules: {len(tree.modules)}")
     print(f"flat modules: {len(tree.flat())} ({', '.join(tree.flat()[:6])})")
     print(f"packages: {len(tree.packages())}")
-    print(f"modules that a kill passes through, by DESIGN.md: {len(tree.path_of_a_kill()) or 'not told'}")
+    print(f"modules that a kill passes through, by watchdog/DESIGN.md: {len(tree.path_of_a_kill()) or 'not told'}")
     for what, found in {
         f"constructors of more than {MAX_PARTS} arguments": tree.wide_constructors(),
         f"classes of more than {MAX_METHODS} public methods": tree.wide_classes(),

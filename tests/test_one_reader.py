@@ -33,7 +33,7 @@ ALLOWED = {
     ("processes/clients.py", "_directory"): INSIDE,
     ("processes/clients.py", "_uid"): NO_LOCK,
     ("processes/occupants.py", "_uid"): NO_LOCK,
-    ("processes/occupants.py", "_names"): INSIDE,
+    ("processes/occupants.py", "of"): INSIDE,
     ("processes/occupants.py", "_uses"): INSIDE,
     ("processes/occupants.py", "_is_set_id"): INSIDE,
     ("processes/occupants.py", "_led_to"): INSIDE,
@@ -48,7 +48,7 @@ ALLOWED = {
     ("processes/procfs.py", "status_value"): TEXT,
     ("service/status.py", "facts"): TEXT,
     ("sweep/stats.py", "unreadable"): TEXT,
-    ("sweep/sweeper.py", "_presence"): TEXT,
+    ("sweep/process_watch.py", "presence"): TEXT,
 }
 FILE = r"stat|status|environ|cmdline|cgroup|maps|task|fd|io|exe|cwd|root|comm"
 PER_PROCESS = re.compile(rf"(/proc/\{{\}}|\{{\}}/({FILE})\b(?!\.))")

@@ -216,14 +216,16 @@ async def main():
     queries = BackgroundQueries(Owners(), clock)
     growth = OutputGrowth(fleet, queries, clock)
     reg = Registration("a" * 32, "alpha", os.geteuid(), "host", "boot", log="log")
-    agent = Agent(reg, Policy(), Status.RUNNING, promised=True, silence=timedelta(minutes=1))
+    agent = Agent(reg, Policy(), Status.RUNNING)
+    agent.heartbeat.said.promise(True)
+    agent.heartbeat.silence.begin_anew(timedelta(minutes=1))
     fleet.add(agent)
     for words in ("one", "two"):
         open("log", "w").write(words + chr(10))
         growth.look()
         while any(queries.waiting((agent.agent_id, kind)) is not None for kind in ("words", "log")):
             await asyncio.sleep(0.01)
-    print("\\n".join(story({"agent": {"signals": signals(agent)}})))
+    print("\\n".join(story({"agent": {"signals": signals(agent, clock.now().wall)}})))
     await queries.close()
 
 asyncio.run(main())
@@ -248,7 +250,7 @@ def test_a_verb_is_two_modules_and_a_line_for_each(copy: Copy) -> None:
     assert ".SS echo WORD\nhave the daemon say something\n.PP\nHas the daemon say one word" in page
     for shell in ("bash", "zsh", "fish"):
         assert "echo" in copy.text(f"config/completions/agent-watchdog.{shell}"), shell
-    assert "| `POST /echo` | say again what it was told | `words` |" in copy.text("config/doc/agents.md")
+    assert "| `POST /echo` | repeat what it gets | `words` |" in copy.text("config/doc/agents.md")
 
     with subprocess.Popen(
         [sys.executable, "-B", "-c", DAEMON],
@@ -286,7 +288,7 @@ def test_a_key_is_one_line_with_its_reason(copy: Copy) -> None:
 
     assert copy.check("[hold]\nleast_agents = 7\n") == f"{copy.top}/f.toml: fine\n"
     said = copy.check("[hold]\nleast_agents = 0\n", status=78)
-    assert "hold.least_agents: 0 is wrong; right: greater than or equal to 1 (default: 5)" in said
+    assert "hold.least_agents: 0 is wrong; it must be greater than or equal to 1 (default: 5)" in said
     assert "did you mean 'least_agents'?" in copy.check("[hold]\nleast_agent = 7\n", status=78)
     reason = "# From so many agents on at all: a mass stall of two says nothing about the network.\n"
     assert f"{reason}#least_agents = 5\n" in copy.text("config/agent-watchdog.toml")

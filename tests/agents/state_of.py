@@ -9,7 +9,7 @@ def put(agent: Agent, **state: object) -> None:
     """`silence`: how long that lasts by now."""
     beat, silence = agent.heartbeat, agent.heartbeat.silence
     spoken = (beat.said, beat.rhythm, beat.subagents, beat.ages, silence, silence.doubts, beat)
-    parts = (*spoken, agent.tree, agent.judged, agent.ending, agent.owner, agent)
+    parts = (*spoken, agent.tree, agent.exit, agent.judged, agent.ending, agent.owner, agent.told, agent)
     for name, value in state.items():
         if name == "silence":
             silence.lasted = value  # type: ignore[assignment] # as the test says it

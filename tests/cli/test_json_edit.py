@@ -73,7 +73,7 @@ def test_an_element_is_cut_out_with_its_comma(index: int) -> None:
     ("text", "said"),
     [
         ("", "line 1, column 1: a value was expected"),
-        ("[]", "is no JSON object"),
+        ("[]", "is not a JSON object"),
         ("{} {}", "line 1, column 3: more follows the end"),
         ('{\n"a" 1}', "line 2, column 5: ':' was expected"),
         ('{"a": 1 "b": 2}', "',' or '}' was expected"),

@@ -165,7 +165,7 @@ def test_a_kill_names_the_child_agents_that_it_spares(office: Office, capsys: py
     """They work on for nobody; who meant them, too, says --children."""
     parent = office.register("alpha")
     office.register("beta", parent=parent)
-    assert "1 process ended; child agents that live on (--children): beta" in told(capsys, "kill", "alpha")[1]
+    assert "1 process ended; child agents still running (--children): beta" in told(capsys, "kill", "alpha")[1]
     assert "live on" not in told(capsys, "kill", "beta")[1]
 
 

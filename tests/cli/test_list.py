@@ -270,7 +270,7 @@ def test_a_watch_draws_in_place_as_much_as_fits_and_outlives_the_daemon(office: 
     with a_terminal({**os.environ, "NO_COLOR": "1"}, tmp_path) as terminal:
         terminal.resize(rows=8, columns=100)
         terminal.type(f"TERM=xterm exec {PROGRAM} list --watch")
-        first = terminal.expect("more lines: a higher window, or list without --watch")
+        first = terminal.expect("more lines: enlarge the window, or use list without --watch")
         assert first.partition("\x1b[2J")[2].count("\n") == 6, (
             "one line less than the window, with the one that says so"
         )

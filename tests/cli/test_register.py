@@ -43,8 +43,8 @@ def test_register_says_what_is_wrong(office: Office, capsys: pytest.CaptureFixtu
     assert told(capsys, "register", "--name", "alpha")[0] == 1
     assert told(capsys, "register", "--name", "alpha", "--replace")[0] == 0
     status, _, err = told(capsys, "register", "--name", "b", "--worktree", "/nowhere/w")
-    assert (status, err.splitlines()[1:]) == (0, ["agent-watchdog: --worktree /nowhere/w is not there yet"])
-    assert err.startswith("agent-watchdog: no --pid: it is starting")
+    assert (status, err.splitlines()[1:]) == (0, ["agent-watchdog: --worktree /nowhere/w does not exist yet"])
+    assert err.startswith("agent-watchdog: no --pid: it counts as starting")
     assert told(capsys, "register", "--name", "c", "--queued")[2] == ""
 
 

@@ -51,18 +51,18 @@ def test_what_is_meant_is_taken(kind: Any, given: object, taken: object) -> None
         (fields.Database, "sqlite:///x.db", "must name an absolute file"),
         (fields.Database, "sqlite:////x.db?mode=ro", r"without \? "),
         (fields.Database, "postgresql://h:port/n", "must have a port of digits"),
-        (fields.Ladder, ("kill", "warn"), r"must climb, each step once; right: \['warn', 'kill'\]"),
-        (fields.Ladder, ("kill", "kill"), "must climb"),
+        (fields.Ladder, ("kill", "warn"), r"must be in order, each step once; use \['warn', 'kill'\]"),
+        (fields.Ladder, ("kill", "kill"), "must be in order"),
         (fields.Command, ("bin/x",), "'bin/x' is neither"),
         (fields.Command, ("/bin/x", "a\0"), "must hold no NUL"),
-        (fields.Account, "no such user", "is no user of this machine"),
-        (fields.Group, "no such group", "is no group of this machine"),
+        (fields.Account, "no such user", "is not a user of this machine"),
+        (fields.Group, "no such group", "is not a group of this machine"),
         (fields.Host, "a@b", "must hold no @"),
         (fields.Host, " a", "without spaces around it"),
         (fields.Line, "a\tb", "one printable line"),
-        (fields.AgentName, "all", "fits no agent"),
-        (fields.Tag, "x*", "patterns are none"),
-        (fields.Event, "sweep.finishd", "is no event; did you mean 'sweep.finished'"),
+        (fields.AgentName, "all", "matches no agent"),
+        (fields.Tag, "x*", "patterns are not supported"),
+        (fields.Event, "sweep.finishd", "is not an event; did you mean 'sweep.finished'"),
         (fields.LogFile, "/no/such/directory/x.log", "there is no directory /no/such/directory"),
     ],
 )
@@ -91,7 +91,7 @@ def test_an_address_is_split_at_its_port(address: str, split: tuple[str, int] | 
 def test_a_slip_is_told_what_was_meant_and_a_short_list_is_told_whole() -> None:
     """A long list would be no help."""
     assert fields.suggest("intervall", ["interval", "mode"]) == "; did you mean 'interval'?"
-    assert fields.suggest("xyz", ["b", "a"]) == "; right: a, b"
+    assert fields.suggest("xyz", ["b", "a"]) == "; use one of a, b"
     assert fields.suggest("xyz", [f"{number:03}" for number in range(15)]) == ""
     assert fields.suggest("xyz", []) == ""
 

@@ -23,10 +23,13 @@ def said(document: dict[str, object]) -> str:
         ({"swep": {}}, "swep: unknown key; did you mean 'sweep'?"),
         ({"sweep": {"intervall_seconds": 1}}, "sweep.intervall_seconds: unknown key; did you mean 'interval_seconds'?"),
         ({"sweep": {"a\nb": 1}}, r"sweep.'a\nb': unknown key"),
-        ({"sweep": 7}, "sweep: 7 is wrong; right: a table"),
-        ({"stall": {"after_seconds": "2m"}}, "stall.after_seconds: '2m' is wrong; right: a valid number (default: "),
-        ({"kill": {"spare": "tmux"}}, "kill.spare: 'tmux' is wrong; right: a list"),
-        ({"control": {"admin_group": "no such group"}}, "control.admin_group: 'no such group' is no group"),
+        ({"sweep": 7}, "sweep: 7 is wrong; it must be a table"),
+        (
+            {"stall": {"after_seconds": "2m"}},
+            "stall.after_seconds: '2m' is wrong; it must be a valid number (default: ",
+        ),
+        ({"kill": {"spare": "tmux"}}, "kill.spare: 'tmux' is wrong; it must be a list"),
+        ({"control": {"admin_group": "no such group"}}, "control.admin_group: 'no such group' is not a group"),
     ],
 )
 def test_a_fault_is_one_line_with_its_key(document: dict[str, object], words: str) -> None:

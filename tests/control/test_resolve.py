@@ -12,7 +12,7 @@ def test_who_has_no_pid_is_refused_with_the_hint_stop(office: Office) -> None:
         _, answer = office.ask("POST", "/v1/kill", {"targets": [target]})
         answer = answer["results"][0] if "results" in answer else answer
         assert (answer["success"], answer["error"]) == (False, "process_not_found")
-        assert answer["message"] == "no pid is known of alpha; use this instead: agent-watchdog stop alpha"
+        assert answer["message"] == "no pid is known for alpha; use this instead: agent-watchdog stop alpha"
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"], "dry_run": True})
     assert (answer["success"], answer["error"]) == (False, "process_not_found")
     assert office.ask("POST", "/v1/stop", {"targets": ["alpha"]})[1]["success"]

@@ -14,7 +14,7 @@ from watchdog.probes.host_pressure import LOAD, LOAD_ALONE, MEMORY, judged
         (79.9, 0.0, 50.0, None),
         (None, None, LOAD_ALONE, "load 4.0 a core"),
         (None, None, LOAD_ALONE - 0.1, None),
-        (0.0, MEMORY, 0.0, "out of memory: everybody waited for it in 40% of the time"),
+        (0.0, MEMORY, 0.0, "out of memory: all tasks waited for it in 40% of the time"),
         (0.0, MEMORY - 0.1, 0.0, None),
         (None, MEMORY, 0.0, "out of memory"),
     ],

@@ -14,7 +14,7 @@ from watchdog.registry.store import Store
 @pytest.mark.parametrize("url", ["nonsense", "sqlite://", "sqlite:///relative.db", "sqlite:///:memory:", "mysql://x/y"])
 def test_a_url_that_cannot_be_used_is_refused_with_the_right_form(url: str) -> None:
     """Before anything is opened."""
-    with pytest.raises(ConfigError, match=r"registry\.url.*right: "):
+    with pytest.raises(ConfigError, match=r"registry\.url.*; use "):
         Store(url)
 
 
@@ -32,7 +32,7 @@ def test_a_missing_driver_is_told_as_an_installed_host_gets_it(monkeypatch: pyte
     postgresql._bounded.cache_clear()
     monkeypatch.setitem(sys.modules, "psycopg", None)
     try:
-        with pytest.raises(ConfigError, match="right: make install EXTRAS=postgres ") as fault:
+        with pytest.raises(ConfigError, match="run make install EXTRAS=postgres ") as fault:
             Store("postgresql://u@h/d")
     finally:
         postgresql._bounded.cache_clear()

@@ -31,7 +31,7 @@ def test_a_part_that_cannot_take_the_new_settings_keeps_the_old_everywhere(tmp_p
         file.write_text("[sweep]\ninterval_seconds = 20\n")
         await reload.run([Part()])
         assert holding[-1] is reload.settings is old
-        assert reload.problems == ["not taken over: OSError: [Errno 28] No space left on device"]
+        assert reload.problems == ["not applied: OSError: [Errno 28] No space left on device"]
         broken = False
         await reload.run([Part()])
         assert holding[-1].interval.total_seconds() == 20
