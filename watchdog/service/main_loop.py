@@ -273,20 +273,21 @@ class Daemon:
         self.store = AsyncStore(store)
         held.callback(self.store.close, REGISTRY_LEAVES)
         aside = partial(damage.put_aside, settings.registry_url, settings.state_dir, clock.now().wall)
+        aside = partial(aside, had_lock=self.locks.had_registry)
         lost = await threads.finished(f"registry {store.engines.place}", aside)
         await threads.finished(f"registry {store.engines.place}", store.open)
         await threads.finished(f"registry {store.engines.place}", partial(store.claim_host, self.host))
+        self.begun_anew = lost is not None
+        if lost is not None:  # at once: a start that is given up later would leave a new registry without the hold
+            log.event("registry.begun_anew", why=lost.why, kept_as=lost.kept_as)
+            why = f"the former registry was lost ({lost.why}), and what operators held with it"
+            await self.store.write(store.add_hold, None, why, os.geteuid(), clock.now().wall, host=self.host)
         self.reserve = Reserve(settings.state_dir, settings.log.file, log)
         await self.reserve.round()
         self.sink.make_room = self.reserve.give_log
         if not store.shared:  # a server's disk is another one
             self.store.make_room = self.reserve.give
         self.supervisor.stepped()
-        self.begun_anew = lost is not None
-        if lost is not None:
-            log.event("registry.begun_anew", why=lost.why, kept_as=lost.kept_as)
-            why = f"the former registry was lost ({lost.why}), and what operators held with it"
-            await self.store.write(store.add_hold, None, why, os.geteuid(), clock.now().wall, host=self.host)
         self.users = Users(clock, log)
         self.users.changed = reader.share
         await self.users.begin()

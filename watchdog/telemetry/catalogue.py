@@ -353,10 +353,11 @@ CATALOGUE: dict[str, EventSpec] = {
     ),
     "registry.begun_anew": EventSpec(
         ERROR,
-        "at start the registry was damaged or empty: it was put aside, and another one begun; says why, and where it"
-        " lies. Registered agents that live are watched as before; the daemon ends nobody until an operator says so,"
+        "at start the registry was damaged, empty or gone: what was there was put aside, and another one begun; says why,"
+        " and where it lies. Registered agents that live are watched as before; the daemon ends nobody until an operator says so,"
         " since what was held is not known any more",
-        "hold again what was held, then `agent-watchdog unhold`; the history is in the file that was put aside",
+        "hold again what was held, then `agent-watchdog unhold`, which is all where it was removed on purpose; the"
+        " history is in the file that was put aside. One that is found again: stop the daemon, put it back, start it",
     ),
     "registry.recovered": EventSpec(INFO, "the registry works again"),
     "disk.reserve_used": EventSpec(
