@@ -1,5 +1,6 @@
 """What was registered is there once more: read back as it was, and never worth more than it says."""
 
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -70,3 +71,15 @@ def test_a_copy_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     copies.keep(Agent(SIMPLE, Policy(), Status.RUNNING))
     assert copies.settled()
     assert [event["event"] for event in log.events] == ["agent.not_copied"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).write_text("words"), lambda path: None])
+def test_no_start_fails_or_waits_for_what_lies_in_the_copies_place(tmp_path: Path, make: object) -> None:
+    """In that of the directory, or in that of a copy; a FIFO would wait for a writer. It is told."""
+    assert callable(make)
+    for place, told in (("a/agents", 1), ("b/agents/" + "c" * 32, 1)):
+        (tmp_path / place).parent.mkdir(parents=True)
+        make(tmp_path / place)
+        copies = RegistrationBackup(str(tmp_path / place[0]), Clock(), log := Kept())
+        assert copies.read() == []
+        assert [one["event"] for one in log.events].count("row.quarantined") == (told if (tmp_path / place).exists() else 0)

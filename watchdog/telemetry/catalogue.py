@@ -243,6 +243,14 @@ CATALOGUE: dict[str, EventSpec] = {
         " fresh limit",
         "who tidies up the runtime directory of a running daemon?",
     ),
+    "agent.socket_blocked": EventSpec(
+        ERROR,
+        "the socket to which an agent sends its heartbeats is gone, and what lies in its place cannot be moved away; its"
+        " silence is not held against it meanwhile, so a stall of it is found late",
+        "move away what the line names, as the daemon's uid (`mv`; `umount` where something is mounted there); the"
+        " socket is then made again by itself",
+    ),
+    "agent.socket_found": EventSpec(INFO, "the socket of an agent that could not be made lies at its place again"),
     "agent.spared": EventSpec(
         INFO, "an order to end the agent was called off after it was claimed; it was not signalled"
     ),

@@ -102,6 +102,12 @@ KEPT: dict[str, TroubleKind] = {
         "a row of the registry, or a file beside it, is unreadable: {why}", ("why",), (), DAY
     ),
     "agent.not_copied": TroubleKind("the copy of a registration could not be written: {error}"),
+    "agent.socket_blocked": TroubleKind(
+        "heartbeats of {name} cannot reach the daemon: its socket cannot be made: {why}",
+        ("agent_id",),
+        ("agent.socket_found", "agent.ended"),
+        None,
+    ),
     "descriptors.exhausted": TroubleKind("no file descriptor is left for connections", (), ("descriptors.back",), None),
     "lock.lost": TroubleKind(
         "{file} was removed or replaced, and cannot be made again: {why}", ("file",), ("lock.renewed",), None
