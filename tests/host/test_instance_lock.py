@@ -111,7 +111,7 @@ def test_a_file_with_another_name_is_taken_only_if_it_holds_a_pid(tmp_path: Path
 
 
 def test_a_lock_beside_a_registry_that_never_was_does_not_tell_of_one() -> None:
-    """A first start that fails leaves none; where the registry was begun, the lock stays, and the next start sees it."""
+    """A first start that fails leaves none; once the registry is begun, the lock stays, and the next start sees it."""
     with tempfile.TemporaryDirectory() as directory:
         file, state = Path(directory, "config.toml"), Path(directory, "s")
         file.write_text(f'[daemon]\nstate_dir = "{state}"\nruntime_dir = "{directory}/r"\n')

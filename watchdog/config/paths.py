@@ -131,12 +131,6 @@ def ensure_directory(path: str, mode: int) -> None:
     _look(path, mode, made=made)
 
 
-def check_directory(path: str, mode: int) -> None:
-    """The same look without making anything; one that is not there yet is fine. Raises UnsafeDirectory."""
-    if os.path.lexists(path):
-        _look(path, mode, made=False)
-
-
 def _look(path: str, mode: int, *, made: bool) -> None:
     with _named(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

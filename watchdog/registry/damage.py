@@ -36,17 +36,17 @@ class Lost:
 def put_aside(url: str, home: str, now: datetime, *, had_lock: bool = False) -> Lost | None:
     """Before the registry is opened: what is not fit for use is renamed. None: nothing is wrong, or it is not a file.
 
-    `had_lock`: the lock beside it was there before ours. `home` is the daemon's state directory, where whatever lies in the registry's place was meant to be ours. Elsewhere
-    only what is a damaged SQLite file, or has our own tables, is moved: not somebody's notes, not another program's
-    database. Raises OSError where it cannot be renamed.
+    `had_lock`: the lock beside it was there before ours. `home` is the daemon's state directory, where whatever lies in
+    the registry's place was meant to be ours. Elsewhere only what is a damaged SQLite file, or has our own tables, is
+    moved: not somebody's notes, not another program's database. Raises OSError where it cannot be renamed.
     """
     path = sqlite_file(url)
     if not path:
         return None
     if not os.path.lexists(path):
         traces = list(_traces(path, home, had_lock=had_lock))
-        why = f"{path} is gone; that there was one is shown by {', '.join(traces)}"
-        return Lost(why, _moved(path, now)) if traces else None
+        gone = f"{path} is gone; that there was one is shown by {', '.join(traces)}"
+        return Lost(gone, _moved(path, now)) if traces else None
     if not _is_file(path):
         return None
     if os.stat(path).st_size == 0:
@@ -76,7 +76,7 @@ def _moved(path: str, now: datetime, *suffixes: str) -> str | None:
     kept_as = f"{path}.damaged-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     while any(os.path.lexists(kept_as + suffix) for suffix in ("", "-wal", "-shm")):
         kept_as += "+"
-    moved = None
+    moved: str | None = None
     # The database last: a crash in between leaves it to be judged anew.
     for suffix in suffixes or ("-shm", "-wal", ""):
         with suppress(FileNotFoundError):

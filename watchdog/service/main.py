@@ -183,6 +183,8 @@ def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
 
     def read() -> config.Settings:
         nonlocal path, said
+        if path is not None and not named and not os.path.lexists(path):
+            raise ConfigError([f"{path}: is gone; right: put it back, or a restart for all defaults"])
         settings = config.load(path)
         if said and not settings.config.model_fields_set:
             reason = "says nothing any more, like a file that is just being written"

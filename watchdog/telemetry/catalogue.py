@@ -245,8 +245,8 @@ CATALOGUE: dict[str, EventSpec] = {
     ),
     "agent.socket_blocked": EventSpec(
         ERROR,
-        "the socket to which an agent sends its heartbeats is gone, and what lies in its place cannot be moved away; its"
-        " silence is not held against it meanwhile, so a stall of it is found late",
+        "the socket to which an agent sends its heartbeats is gone, and what lies in its place cannot be moved away;"
+        " its silence is not held against it meanwhile, so a stall of it is found late",
         "move away what the line names, as the daemon's uid (`mv`; `umount` where something is mounted there); the"
         " socket is then made again by itself",
     ),
@@ -361,9 +361,9 @@ CATALOGUE: dict[str, EventSpec] = {
     ),
     "registry.begun_anew": EventSpec(
         ERROR,
-        "at start the registry was damaged, empty or gone: what was there was put aside, and another one begun; says why,"
-        " and where it lies. Registered agents that live are watched as before; the daemon ends nobody until an operator says so,"
-        " since what was held is not known any more",
+        "at start the registry was damaged, empty or gone: what was there was put aside, and another one begun; says"
+        " why, and where it lies. Registered agents that live are watched as before; the daemon ends nobody until an"
+        " operator says so, since what was held is not known any more",
         "hold again what was held, then `agent-watchdog unhold`, which is all where it was removed on purpose; the"
         " history is in the file that was put aside. One that is found again: stop the daemon, put it back, start it",
     ),
