@@ -177,7 +177,9 @@ CATALOGUE: dict[str, EventSpec] = {
         INFO, "an entry of a foreign registry was closed: its process had gone, or another one has its pid by now"
     ),
     "source.entry_kept": EventSpec(
-        WARNING, "an entry of a foreign registry whose process has gone could not be closed", "`why` says; tried again"
+        WARNING,
+        "an entry of a foreign registry whose process has gone could not be closed",
+        "the line says why; tried again",
     ),
     "source.entry_gone": EventSpec(
         WARNING,
@@ -187,7 +189,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "source.drift": EventSpec(
         WARNING,
         "a foreign registry and what runs disagree",
-        "nothing is done by it: `why` says how, and `list` shows it as long as it is so",
+        "nothing is done by it: the line says why, and `list` shows it as long as it is so",
     ),
     "source.unread": EventSpec(
         WARNING,
@@ -306,7 +308,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "kill.refused": EventSpec(
         WARNING,
         "the guard let a signal not out; says why",
-        "`why AGENT` has the process; the guard errs on the safe side, end it by hand if it must go",
+        "the line names the process (`pid`); the guard errs on the safe side, end it by hand if it must go",
     ),
     "kill.finished": EventSpec(INFO, "the whole tree is proved dead; one line per kill"),
     "kill.unkillable": EventSpec(
@@ -427,12 +429,13 @@ CATALOGUE: dict[str, EventSpec] = {
     "notify.failed": EventSpec(
         WARNING,
         "the command of [notify] failed or ran out of time; five reasons are told, once each, until it works again",
-        "`why` has its output; run it by hand as the daemon's uid, with an event on stdin",
+        "its output stands above (in the log: `why` of the line); run it by hand as the daemon's uid, with an event on"
+        " stdin",
     ),
     "notify.dropped": EventSpec(
         WARNING,
         "more events than the command of [notify] is given; what is not passed on is counted, told once",
-        "fewer events in `on`; the log and `agent-watchdog events` have them all",
+        "fewer events in `on`; the log has them all, `agent-watchdog events` those of agents",
     ),
     "notify.recovered": EventSpec(
         INFO, "the command of [notify] works again; says how many failed and were not passed on"
@@ -446,7 +449,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "log.limited": EventSpec(
         WARNING,
         "a user's requests and agents caused more lines in a minute than one user may; says how many were left out",
-        "`events` has them; what does that user's orchestrator do so often?",
+        "`events` has those of agents; what does that user's orchestrator do so often?",
     ),
     "log.lost": EventSpec(
         WARNING,

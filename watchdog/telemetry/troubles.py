@@ -79,7 +79,7 @@ KEPT: dict[str, TroubleKind] = {
     "job.failed": TroubleKind("the daemon's job {job} failed: {error}", ("job",), ("job.recovered",), None),
     "kill.failed": TroubleKind("carrying out a kill of {name} failed: {error}", ("agent_id",), ("kill.finished",), DAY),
     "kill.refused": TroubleKind(
-        "a safety check blocked a signal to {name}: {why}", ("agent_id",), ("kill.finished",), HOUR
+        "a safety check blocked a signal to process {pid} of {name}: {why}", ("agent_id",), ("kill.finished",), HOUR
     ),
     "cleanup.hook_failed": TroubleKind(
         "the cleanup hook {hook} failed for {name}: {message}",
