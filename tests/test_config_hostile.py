@@ -280,7 +280,7 @@ def test_the_command_says_all_at_once_and_exits_78(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     for key in ("kill.grace_seconds", "registry.url", "kil: unknown key"):
         assert f"{path}: {key}" in done.stderr
-    path.write_text("")
+    path.write_text("[kill]\n")
     done = subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: fine\n", "")
 
@@ -325,9 +325,8 @@ def test_directories_that_a_start_would_refuse_are_told_before_it() -> None:
         assert done.stderr == (
             f"agent-watchdogd: warning: {path}: log.file: {directory} is a link or a directory; the log goes to stderr"
             " meanwhile; use a file\n"
-            f"agent-watchdogd: {path}: daemon.state_dir: {open_to_all}: mode 0777, others may write there; use 0700\n"
-            f"agent-watchdogd: {path}: daemon.runtime_dir: {file}: a link or a file; use a directory"
-            f" of uid {os.geteuid()}\n"
+            f"agent-watchdogd: {open_to_all}: mode 0777, others may write there; do: chmod 700 {open_to_all}\n"
+            f"agent-watchdogd: {file}: is a file, not a directory; do: mv -T {file} {file}.aside\n"
         )
         assert check(path, text.format(f"{directory}/x", f"{directory}/y")).returncode == 0
         assert not Path(directory, "x").exists()
@@ -485,7 +484,7 @@ def test_a_directory_as_registry_is_told_before_a_start(tmp_path: Path) -> None:
     done = check(path, f"""[registry]\nurl = "sqlite:///{tmp_path}"\n""")
 
     assert done.returncode == 78
-    assert f"{path}: registry.url: {tmp_path} is a link, a directory or the like; use the path" in done.stderr
+    assert f"agent-watchdogd: {tmp_path}: is a directory, not a file; do: mv -T {tmp_path} " in done.stderr
 
 
 def test_what_a_start_would_not_find_or_make_is_told_before_it() -> None:

@@ -1,7 +1,10 @@
 """What was registered is there once more, and never worth more than it says."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.control.office import Recorder as Kept
 from tests.registry.test_registration_codec import SIMPLE
@@ -48,3 +51,16 @@ def test_a_copy_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     copies.keep(Agent(SIMPLE, Policy(), Status.RUNNING))
     assert copies.settled()
     assert [event["event"] for event in log.events] == ["agent.not_copied"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).write_text("words"), lambda path: None])
+def test_no_start_fails_or_waits_for_what_lies_in_the_copies_place(tmp_path: Path, make: object) -> None:
+    """In that of the directory, or in that of a copy; a FIFO would wait for a writer. It is told."""
+    assert callable(make)
+    for place in ("a/agents", f"b/agents/{'c' * 32}"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        make(tmp_path / place)
+        copies = RegistrationBackup(str(tmp_path / place[0]), Clock(), log := Kept())
+        assert copies.read() == []
+        said = [one["event"] for one in log.events]
+        assert said == ["row.quarantined"] * (tmp_path / place).exists()

@@ -329,7 +329,7 @@ def test_a_refused_reload_is_one_finding() -> None:
 def test_a_daemon_that_cannot_be_reached_is_not_called_gone() -> None:
     """B1: its lock tells that it lives; nobody is told to start a second one. The file is not to blame for a mode."""
     shut = {**WELL, "uid": 5, "status": None, "silence": "/r/c: not permitted to connect", "socket": "/r/c"}
-    shut |= {"places": {"/r": place(0o40000, 5)}, "config": ["f: daemon.runtime_dir: /r: cannot be used: Permission"]}
+    shut |= {"places": {"/r": place(0o40000, 5)}, "config": ["/r: cannot be written by uid 5; do: chmod 700 /r"]}
     for seen, what, todo in (
         (
             {"living": 7},
@@ -344,7 +344,7 @@ def test_a_daemon_that_cannot_be_reached_is_not_called_gone() -> None:
         assert found[0].what.startswith(what)
         assert todo in found[0].todo
         assert not [one for one in found if "no daemon" in one.what or " start agent-watchdog" in one.todo]
-        assert not [one for one in found if one.what.startswith("f: ")]
+        assert not [one for one in found if one.what.startswith("/r: cannot be written")]
 
 
 def test_the_daemon_behind_a_shut_runtime_directory_is_found(world: World) -> None:

@@ -375,3 +375,19 @@ def test_a_section_that_is_appended_to_the_shipped_file_is_named_with_both_lines
         f"not TOML: [stall] is declared at lines {first} and {last}; use one [stall], with the keys of both"
     ]
     assert problems("a = 1\na = 2\n")[0].startswith("not TOML: a is set at lines 1 and 2; keep one")
+
+
+def test_a_default_file_that_is_a_link_to_nothing_is_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it said is away: to start with all defaults instead could kill where it said `observe`."""
+    monkeypatch.delenv("AGENT_WATCHDOG_CONFIG", raising=False)
+    environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    file = tmp_path / "agent-watchdog" / "agent-watchdog.toml"
+    assert load(environ=environ, uid=1000).file is None
+    file.parent.mkdir()
+    file.symlink_to("/nowhere/x.toml")
+    with pytest.raises(
+        ConfigError, match=r"a link to /nowhere/x\.toml, where nothing is; right: put that back, or remove"
+    ):
+        load(environ=environ, uid=1000)

@@ -116,8 +116,30 @@ def test_where_no_socket_can_be_made_the_silence_is_the_channels(world: World) -
         told = world.story(name)["agent"]
         assert (told["channel_lost"], told["status"], told["verdict"]) == (True, "running", "late")
         assert "its heartbeats could not reach the daemon" in world.cli("why", name).stdout
+        assert world.wait_event("agent.socket_blocked", name=name)["why"].startswith(f"{notify}/")
+    status = world.cli("status", check=False)
+    assert status.returncode == 1 and f"heartbeats of {names[0]} cannot reach the daemon" in status.stdout
+    assert "do: move away what the line names" in world.cli("doctor", check=False).stdout
     notify.unlink()
     heard_and_alive(world, names)
+    assert "cannot reach the daemon" not in world.cli("status", check=False).stdout
+    assert not any(world.story(name)["agent"]["channel_lost"] for name in names)
+
+
+def test_a_directory_in_the_place_of_a_socket_is_moved_aside(world: World) -> None:
+    """Of a registered agent and of one of `run`: both are heard again, and what lay there is kept."""
+    world.configure(**TIMES)
+    world.start()
+    names = [speaking(world, kind, "systemd-notify") for kind in KINDS]
+    notify = world.runtime / "notify"
+    sockets = list(notify.iterdir())
+    assert len(sockets) == len(names)
+    for socket in sockets:
+        socket.unlink()
+        (socket / "x").mkdir(parents=True)
+    wait_for(lambda: all(socket.is_socket() for socket in sockets), "they are made again")
+    heard_and_alive(world, names)
+    assert all((world.runtime / f"{socket.name}.aside" / "x").is_dir() for socket in sockets)
     assert not any(world.story(name)["agent"]["channel_lost"] for name in names)
 
 

@@ -49,6 +49,33 @@ def test_a_damaged_registry_is_put_aside_and_the_daemon_watches(world: World, da
     assert world.agents()["beta"]["state"] == "working"
 
 
+def test_a_registry_that_is_missing_at_a_start_is_a_lost_one(world: World) -> None:
+    """Removed while no daemon runs: whom an operator held is not ended, and a person is told what to do about it."""
+    world.start()
+    assert world.count("registry.begun_anew") == 0, "a first start"
+    agent = world.registered("alpha", *world.script("agent.py", "by=systemd-notify", "beat=0.3/hush"))
+    world.wait_event("agent.first_beat", name="alpha")
+    world.cli("hold", "alpha", "--reason", "I debug it")
+    world.stop()
+    for file in world.state.glob("registry.db*"):
+        file.unlink()
+    world.start()
+    told = world.wait_event("registry.begun_anew")
+    assert "registry.db is gone" in told["why"] and told["kept_as"] is None
+    wait_for(lambda: world.agents()["alpha"]["beats"] > 0, "it is heard again")
+    (world.dir / "hush").touch()
+    world.wait_event("kill.held", name="alpha")
+    assert alive(agent.pid)
+    status = world.cli("status", check=False)
+    assert status.returncode == 1 and "registry was lost" in status.stdout
+    assert "do: agent-watchdog unhold" in world.cli("doctor", check=False).stdout
+    world.cli("unhold")
+    world.wait_status("alpha", "killed", seconds=30)
+    world.stop()
+    world.start()
+    assert world.count("registry.begun_anew") == 1
+
+
 def test_a_registry_that_is_damaged_while_the_daemon_runs_is_told_with_what_to_do(world: World) -> None:
     """Nobody is ended by what cannot be written down; `status` names the remedy, and a restart is it."""
     world.start()

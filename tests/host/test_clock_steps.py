@@ -1,5 +1,6 @@
 """Case Q5: holds, the trash and the history after somebody has set the clock, also while no daemon ran."""
 
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -83,3 +84,10 @@ def test_a_hold_lasts_as_long_as_it_was_put_for(tmp_path: Path) -> None:
     assert holds.reason_for("a1", clock.now().wall) is not None
     clock.at += 2
     assert [row.id for row in holds.expire(clock.now().wall)] == [1]
+
+
+def test_a_fifo_in_place_of_the_steps_keeps_no_start_waiting(tmp_path: Path) -> None:
+    """As if there were none; the next reading replaces it."""
+    os.mkfifo(tmp_path / "clock.json")
+    Steps(str(tmp_path), Set(), "boot").look()
+    wait_for((tmp_path / "clock.json").is_file, "it is written")

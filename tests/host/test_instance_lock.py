@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,3 +108,19 @@ def test_a_file_with_another_name_is_taken_only_if_it_holds_a_pid(tmp_path: Path
     for left in (b"4711\n", b"", bytes(5)):
         path.write_bytes(left)
         PidFile(str(path)).close()
+
+
+def test_a_lock_beside_a_registry_that_never_was_does_not_tell_of_one() -> None:
+    """A first start that fails leaves none; once the registry is begun, the lock stays, and the next start sees it."""
+    with tempfile.TemporaryDirectory() as directory:
+        file, state = Path(directory, "config.toml"), Path(directory, "s")
+        file.write_text(f'[daemon]\nstate_dir = "{state}"\nruntime_dir = "{directory}/r"\n')
+        settings = config.load(str(file))
+        ensure_directories(settings.state_dir, settings.runtime_dir)
+        for begun in (False, True, True):
+            locks = InstanceLocks(settings, logger.get_logger())
+            assert locks.had_registry == (state / "registry.db").exists()
+            if begun:
+                (state / "registry.db").touch()
+            locks.close()
+            assert (state / "registry.db.lock").exists() == begun

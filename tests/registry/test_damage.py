@@ -10,7 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from tests.registry.samples import add
-from watchdog.registry.damage import put_aside
+from watchdog.agents import registration_backup
+from watchdog.host import clock_steps
+from watchdog.registry.damage import TRACES, put_aside
 from watchdog.registry.store import Store
 
 AT = datetime(2026, 11, 29, 20, 15, tzinfo=UTC)
@@ -153,3 +155,49 @@ def test_an_empty_file_is_a_lost_registry(database: Path) -> None:
     lost = put_aside(f"sqlite:///{database}", str(database.parent), AT)
     assert lost is not None and lost.kept_as is None
     assert database.exists()
+
+
+@pytest.mark.parametrize("trace", [*TRACES, "registry.db-wal", "registry.db-shm"])
+def test_a_missing_registry_that_there_was_is_a_lost_one(tmp_path: Path, trace: str) -> None:
+    """Each trace alone tells of it; what is left beside the file is kept, as SQLite would delete it."""
+    (tmp_path / trace).write_text("kept")
+    lost = put_aside(f"sqlite:///{tmp_path}/registry.db", str(tmp_path), AT)
+    assert lost is not None and lost.why.endswith(f"shown by {tmp_path}/{trace}")
+    beside = trace.startswith("registry.db")
+    kept_as = f"{tmp_path}/{trace.replace('.db', '.db.damaged-20261129T201500Z')}" if beside else None
+    assert lost.kept_as == kept_as
+    assert Path(kept_as or tmp_path / trace).read_text() == "kept"
+
+
+def test_a_missing_registry_elsewhere_is_lost_where_the_state_directory_tells_of_one(tmp_path: Path) -> None:
+    """Its disk is not mounted, so nothing lies beside it. Or its lock alone does."""
+    home, disk = tmp_path / "home", tmp_path / "disk"
+    home.mkdir()
+    disk.mkdir()
+    assert put_aside(f"sqlite:///{disk}/r.db", str(home), AT) is None
+    lost = put_aside(f"sqlite:///{disk}/r.db", str(home), AT, had_lock=True)
+    assert lost is not None and f"{disk}/r.db.lock" in lost.why
+    (home / "reserve").touch()
+    assert put_aside(f"sqlite:///{disk}/r.db", str(home), AT) is not None
+
+
+def test_a_state_directory_without_traces_is_a_first_start(tmp_path: Path) -> None:
+    """What a start leaves that never opened a registry is none, nor what somebody else put there."""
+    for name in ("agent-watchdogd.lock", "trash", "notes"):
+        (tmp_path / name).touch()
+    assert put_aside(f"sqlite:///{tmp_path}/registry.db", str(tmp_path), AT) is None
+
+
+def test_the_traces_are_what_a_daemon_leaves() -> None:
+    """By the names that their owners give them."""
+    assert {registration_backup.NAME, clock_steps.NAME} < {*TRACES}
+
+
+def test_an_empty_file_keeps_what_was_committed_beside_it(database: Path) -> None:
+    """SQLite deletes the `-wal` of an empty database when it opens that."""
+    database.touch()
+    Path(f"{database}-wal").write_text("committed")
+    lost = put_aside(f"sqlite:///{database}", str(database.parent), AT)
+    assert lost is not None and lost.kept_as is not None
+    assert database.exists() and not Path(f"{database}-wal").exists()
+    assert Path(f"{database}.damaged-20261129T201500Z-wal").read_text() == "committed"

@@ -1,5 +1,6 @@
 """The daemon's own recent errors: kept until they are over, and named with their remedy by `status` and `doctor`."""
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,7 +128,9 @@ def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tm
     assert f"nothing is served at [metrics] listen = {listen}: Address already in use" in found.stdout
     assert "the command of [notify] failed for agent.registered:" in found.stdout
     assert "the gateway refused" in found.stdout
-    assert "do: another program listens there: `ss -ltnp`" in found.stdout and "do: `why` has its out" in found.stdout
+    assert "do: another program listens there: `ss -ltnp`" in found.stdout
+    above, _, _ = found.stdout.partition("do: its output stands above (in the log: `why` of the line)")
+    assert "the gateway refused" in above and "the gateway refused" in world.wait_event("notify.failed")["why"]
 
     world.wait_event("metrics.listening")
     pager.write_text("#!/bin/sh\n")
@@ -183,7 +186,8 @@ def test_a_hook_that_fails_is_found_until_it_works(world: World, tmp_path: Path)
     """`reap` tries it again; `status` without a daemon is 69."""
     gate = tmp_path / "gate"
     tmp_path.chmod(0o755)
-    hook = f"""[[hook]]\nname = "own"\nretries = 0\ncommand = ["/bin/sh", "-c", "test -e {gate}"]\n"""
+    tries = f"echo the-words-that-it-printed >&2; test -e {gate}"
+    hook = f"""[[hook]]\nname = "own"\nretries = 0\ncommand = ["/bin/sh", "-c", "{tries}"]\n"""
     world.config.write_text(world.config.read_text() + hook)
     world.start()
     world.run("alpha", "true").wait(60)
@@ -191,10 +195,19 @@ def test_a_hook_that_fails_is_found_until_it_works(world: World, tmp_path: Path)
 
     code, first = verdict(world)
     assert code == 1 and "the cleanup hook own failed for alpha" in first
-    assert "`agent-watchdog reap` runs it again" in world.cli("doctor", check=False).stdout
+    doctor = world.cli("doctor", check=False).stdout
+    assert "do: `why AGENT` has its output" in doctor and "`agent-watchdog reap` runs it again" in doctor
+    assert "the-words-that-it-printed" in world.cli("why", "alpha").stdout
 
     gate.touch()
     world.cli("reap", check=False)
     wait_for(lambda: verdict(world)[0] == 0, "it is over")
     world.stop()
     assert world.cli("status", check=False).returncode == 69
+
+
+def test_a_remedy_that_names_why_is_of_an_event_that_why_shows() -> None:
+    """Of what stands in the log alone `why AGENT` shows nothing; the field `why` is called the line's."""
+    named = {event for event, spec in CATALOGUE.items() if re.search(r"why AGENT", spec.act)}
+    assert named <= OF_AGENTS | {"cleanup.hook_failed", "cleanup.hook_retried", "kill.unkillable"}
+    assert not [event for event, spec in CATALOGUE.items() if re.search(r"`why`(?! of the line)", spec.act)]

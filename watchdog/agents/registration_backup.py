@@ -84,20 +84,31 @@ class RegistrationBackup:
 
     def read(self) -> list[AgentRow]:
         """All that can be read; another file is said and left alone."""
-        found = []
+        found: list[AgentRow] = []
         self.settled()
-        with suppress(FileNotFoundError):
-            for name in sorted(os.listdir(self._directory)):
-                if name.endswith(".new"):
-                    continue  # its daemon died while it wrote
-                try:
-                    with open(os.path.join(self._directory, name)) as file:
-                        line = file.read(MOST)
-                    row = from_line(line)
-                    if row.agent_id != name:
-                        raise BadRow(f"agent_id: {row.agent_id} is not the file's name")
-                    found.append(row)
-                    self._lines[name] = hash(line)
-                except (OSError, BadRow, UnicodeDecodeError) as error:
-                    self._log.event("row.quarantined", agent_id=name, why=f"its copy cannot be read: {error}")
+        try:
+            names = sorted(os.listdir(self._directory))
+        except FileNotFoundError:
+            return found
+        except OSError as error:  # no start fails for want of copies
+            self._log.event("row.quarantined", agent_id=NAME, why=f"copies of registrations cannot be read: {error}")
+            return found
+        for name in names:
+            if name.endswith(".new"):
+                continue  # its daemon died while it wrote
+            try:
+                with open(os.path.join(self._directory, name), opener=_at_once) as file:
+                    line = file.read(MOST)
+                row = from_line(line)
+                if row.agent_id != name:
+                    raise BadRow(f"agent_id: {row.agent_id} is not the file's name")
+                found.append(row)
+                self._lines[name] = hash(line)
+            except (OSError, BadRow, UnicodeDecodeError) as error:
+                self._log.event("row.quarantined", agent_id=name, why=f"its copy cannot be read: {error}")
         return found
+
+
+def _at_once(path: str, flags: int) -> int:
+    """A FIFO among them would wait for a writer, and the start with it."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -92,7 +92,8 @@ def _socket(seen: Seen) -> Iterator[Finding]:
         shut = _first_shut(seen)
         first = f"{shut}, then " if shut else ""
         if not first and seen.config:
-            first = "correct the configuration (below), then "
+            ours = all(_in_the_way(problem) for problem in seen.config)
+            first = "remove what is in the way (below), then " if ours else "correct the configuration (below), then "
         elif not first and seen.last_words:
             first = "correct that, then "
         yield Finding(
@@ -112,7 +113,8 @@ def _socket(seen: Seen) -> Iterator[Finding]:
 
 def _first_shut(seen: Seen) -> str:
     """What opens the first place that the daemon's own uid may not use; "" where there is none."""
-    return next((_right_mode(seen, path, found) for path, found in seen.places.items() if _closed(found)), "")
+    shut = (path for path in _by_its_mode(seen) if _closed(seen.places[path]))
+    return next((_right_mode(seen, path, seen.places[path]) for path in shut), "")
 
 
 def _systemctl(seen: Seen, verb: str) -> str:
@@ -188,9 +190,18 @@ def _reloaded(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"the last reload was refused: {faults}{more}",
-            "the former settings are in force; a restart would fail",
+            f"the former settings are in force; {_restarted(' '.join(map(str, said)))}",
             "correct the file, check it with agent-watchdogd --check, then agent-watchdog reload",
         )
+
+
+def _restarted(problems: str) -> str:
+    """What a start would make of a file that a reload refused, as `--check` has it."""
+    if "or a restart for all defaults" in problems:  # it may be half written: a start cannot know that it said more
+        return "a restart would take all defaults"
+    if any(words in problems for words in ("not applied: ", "no answer within", "has not returned yet")):
+        return "whether a restart takes the file is told by agent-watchdogd --check"
+    return "a restart would fail"
 
 
 def _waiting(seen: Seen) -> Iterator[Finding]:
@@ -263,6 +274,26 @@ def _held(seen: Seen) -> Iterator[Finding]:
             )
 
 
+def _in_the_way(problem: str) -> tuple[str, str] | None:
+    """Of what `--check` says of a place rather than of the file: what it is, and the command that removes it."""
+    what, mark, command = problem.partition("; do: ")
+    return (what, command) if mark else None
+
+
+def _is_right_kind(seen: Seen, path: str, found: os.stat_result) -> bool:
+    """Whether a file or a directory lies where one belongs; of anything else `--check` has the remedy."""
+    return stat.S_ISREG(found.st_mode) or (stat.S_ISDIR(found.st_mode) and path not in seen.private[1:])
+
+
+def _by_its_mode(seen: Seen) -> list[str]:
+    """The places of which `_shut` or `_places` tells: their mode or owner alone is wrong."""
+    return [
+        path
+        for path, found in seen.places.items()
+        if _is_right_kind(seen, path, found) and (_closed(found) or _changeable(seen, found))
+    ]
+
+
 def _config(seen: Seen) -> Iterator[Finding]:
     told = (seen.status or {}).get("config_problems")
     if seen.config_unknown is not None:
@@ -275,8 +306,13 @@ def _config(seen: Seen) -> Iterator[Finding]:
     for problem in seen.config:
         if isinstance(told, list) and problem in told:
             continue
-        if any(f" {path}: cannot be used: " in problem for path, found in seen.places.items() if _closed(found)):
-            continue  # `_shut` has it: the file is right
+        alone = seen.status is None and seen.living is None
+        if (found := _in_the_way(problem)) is not None:
+            if any(problem.startswith(f"{path}: ") for path in _by_its_mode(seen)):
+                continue
+            meaning = "the daemon does not start with it" if alone else "the next start of the daemon fails by it"
+            yield Finding("fault", found[0], meaning, f"{found[1]}, then {_start(seen)}" if alone else found[1])
+            continue
         meaning = (
             "every user who can write there decides what the daemon runs, with its rights; it starts all the same"
             if "others could change what runs" in problem
@@ -638,6 +674,8 @@ def _changeable(seen: Seen, found: os.stat_result) -> bool:
 
 def _shut(seen: Seen) -> Iterator[Finding]:
     for path, found in seen.places.items():
+        if not _is_right_kind(seen, path, found):
+            continue
         if _closed(found) and not _changeable(seen, found):  # else `_places` has the same remedy
             yield Finding(
                 "fault",
@@ -651,6 +689,8 @@ def _places(seen: Seen) -> Iterator[Finding]:
     for path, found in seen.places.items():
         if path == os.path.dirname(seen.socket) and seen.socket_problem is not None:
             continue  # told already
+        if not _is_right_kind(seen, path, found) and any(one.startswith(f"{path}: ") for one in seen.config):
+            continue  # the same
         mode = stat.S_IMODE(found.st_mode)
         if _changeable(seen, found):
             severity, meaning = (

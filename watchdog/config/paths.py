@@ -77,11 +77,44 @@ def ensure_runtime(path: str) -> None:
 
 
 def notify_directory(runtime_dir: str) -> str:
-    """Where the daemon's notify sockets lie, made if need be: others may pass to their own one, and list none."""
+    """Where the daemon's notify sockets lie, made if need be: others may pass to their own one, and list none.
+
+    What else lies there is moved aside: nobody's agent is heard with it.
+    """
     path = os.path.join(runtime_dir, "notify")
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):
+        move_aside(path, runtime_dir)
     os.makedirs(path, exist_ok=True)
     os.chmod(path, 0o711 if os.geteuid() == 0 else 0o700)
     return path
+
+
+def make_way(path: str, directory: str) -> None:
+    """Let nothing lie where a socket of ours is to be bound: what is stale goes, a directory is moved aside.
+
+    Raises OSError.
+    """
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):  # unlink(2): EISDIR, POSIX's EPERM
+        if os.path.islink(path) or not os.path.isdir(path):
+            raise
+        move_aside(path, directory)
+
+
+def move_aside(path: str, directory: str) -> str:
+    """Rename what lies where a socket or a directory of ours belongs into `directory`, both in our runtime directory.
+
+    Nothing is removed, whatever it is. Returns where it lies; raises OSError, for a mount point say.
+    """
+    number, free = 0, os.path.join(directory, f"{os.path.basename(path)}.aside")
+    while os.path.lexists(free):
+        number += 1
+        free = os.path.join(directory, f"{os.path.basename(path)}.aside-{number}")
+    os.rename(path, free)
+    return free
 
 
 def ensure_directory(path: str, mode: int) -> None:
@@ -96,12 +129,6 @@ def ensure_directory(path: str, mode: int) -> None:
             os.mkdir(path, 0o700)
             made = True
     _look(path, mode, made=made)
-
-
-def check_directory(path: str, mode: int) -> None:
-    """The same look without making anything; one that is not there yet is fine. Raises UnsafeDirectory."""
-    if os.path.lexists(path):
-        _look(path, mode, made=False)
 
 
 def _look(path: str, mode: int, *, made: bool) -> None:

@@ -143,6 +143,9 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
             told = environ.get("AGENT_WATCHDOG_CONFIG")
             by = " (named by $AGENT_WATCHDOG_CONFIG)" if told and os.path.abspath(told) == os.path.abspath(path) else ""
             raise ConfigError([f"{path}: no such file{by}"]) from None
+        if os.path.islink(path):  # what it said is away (a disk, a checkout): all defaults would be something else
+            there = f"a link to {os.readlink(path)}, where nothing is"
+            raise ConfigError([f"{path}: {there}; put that back, or remove the link for all defaults"]) from None
         return settings_of(Config(), None, places)
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None

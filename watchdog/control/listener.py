@@ -5,7 +5,7 @@ import stat
 from contextlib import AsyncExitStack, suppress
 
 from watchdog.concurrency import threads
-from watchdog.config.paths import ensure_directories, notify_directory
+from watchdog.config.paths import ensure_directories, make_way, notify_directory
 from watchdog.control.context import ControlContext
 from watchdog.control.server import serve
 from watchdog.errors import WatchdogError
@@ -26,7 +26,7 @@ class ControlSocket:
         self._open = AsyncExitStack()
         self._inode: int | None = None
         self._stamp: tuple[int, int, int] | None = None  # of the notify directory, when all lay there
-        self._missing: set[str] = set()  # agents whose socket does not lie there, and could not be made
+        self._missing: dict[str, str] = {}  # agents whose socket does not lie there, and why it could not be made
         self._cut_off: set[str] = set()  # agents that could not reach us while our socket was gone
         self._said = False
         self._shortage = FdExhaustion(lambda: context.unheard(os.geteuid()), context.log)
@@ -102,15 +102,26 @@ class ControlSocket:
         for agent in filter(None, map(fleet.get, adopted)):
             agent.heartbeat.silence.find_channel()
             agent.heartbeat.silence.forgive()
-        for agent in filter(None, map(fleet.get, missing - self._missing)):
+        for agent in filter(None, map(fleet.get, missing.keys() - self._missing.keys())):
             agent.heartbeat.silence.lose_channel()
-        for agent in filter(None, map(fleet.get, self._missing - missing)):
+        for agent in filter(None, map(fleet.get, self._missing.keys() - missing.keys())):
             agent.heartbeat.silence.find_channel()
+        self._tell(missing)
         self._missing = missing
         if adopted:
             self.context.log.event("agent.sockets_made_again", directory=notify, agents=len(adopted))
 
-    def _made(self, places: Places, of_run: dict[str, str]) -> tuple[Made, set[str]] | None:
+    def _tell(self, missing: dict[str, str]) -> None:
+        """Whose socket cannot be made, and whose could at last."""
+        for agent_id in missing.keys() ^ self._missing.keys():
+            agent, why = self.desk.fleet.get(agent_id), missing.get(agent_id)
+            log = self.desk.log.bind(agent_id=agent_id, name=agent.reg.name if agent is not None else None)
+            if why is None:
+                log.event("agent.socket_found")
+            elif why:  # else its `run` makes it again
+                log.event("agent.socket_blocked", why=why)
+
+    def _made(self, places: Places, of_run: dict[str, str]) -> tuple[Made, dict[str, str]] | None:
         """In a thread. None: the directory is as it was when all lay there; it changes with each that comes or goes."""
         notify = f"{self.context.settings.runtime_dir}/notify"
         stamp = _stamp(notify)
@@ -120,7 +131,7 @@ class ControlSocket:
             with suppress(OSError, WatchdogError):
                 self._make()
         made, missing = self._sockets.made_again(places)
-        missing |= {agent_id for agent_id, path in of_run.items() if not _is_socket(path)}
+        missing |= {agent_id: _obstacle(path) for agent_id, path in of_run.items() if not _is_socket(path)}
         self._stamp = None if made or missing else stamp
         return made, missing
 
@@ -150,6 +161,17 @@ def _stamp(directory: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _obstacle(path: str) -> str:
+    """What keeps `run` from making its agent's socket, after a try to move it away; "" where nothing does."""
+    try:
+        if os.path.lexists(path) and not _is_socket(path):
+            make_way(path, os.path.dirname(os.path.dirname(path)))
+        os.listdir(os.path.dirname(path))
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""
 
 
 def _is_socket(path: str) -> bool:

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from watchdog.concurrency import threads
 from watchdog.concurrency.lanes import Lane, enter
+from watchdog.config.paths import make_way
 from watchdog.control.context import CONTEXT, ControlContext, peer_at
 from watchdog.control.peers import BACKLOG, ConnectionLimiter, Guarded, Listener, too_often
 from watchdog.control.routes import (
@@ -208,12 +209,12 @@ class Speaker(web.RequestHandler):
 def bind(path: str) -> socket.socket:
     """A listening socket at `path`, open to every user: the kernel says who connects, and the API decides.
 
-    The caller holds the daemon's lock, so what lies there is stale and is replaced. Raises OSError.
+    The caller holds the daemon's lock, so what lies there is stale and is replaced; a directory is moved aside. Raises
+    OSError.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
-        if os.path.lexists(path):
-            os.unlink(path)
+        make_way(path, os.path.dirname(path))
         listener.bind(path)
         # Who may come is the directory's mode (a user's daemon: 0700) and the API's to say, not this file's.
         os.chmod(path, 0o666)  # noqa: S103  every user may connect; unix(7) asks for write permission

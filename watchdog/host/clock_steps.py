@@ -58,7 +58,7 @@ class Steps:
     def _read(self) -> ClockReading | None:
         """What a daemon before us wrote; None where there is nothing that can be used."""
         with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
-            with open(self._path) as file:
+            with open(self._path, opener=_at_once) as file:
                 data = json.loads(file.read(65_536))
             self._steps = [ClockStep(_time(one["at"]), timedelta(seconds=one["by"])) for one in data["steps"]][-MOST:]
             return ClockReading(_time(data["wall"]), float(data["boot"]), str(data["boot_id"]))
@@ -73,6 +73,11 @@ class Steps:
             os.replace(f"{self._path}.new", self._path)
         except OSError:
             return  # a step while no daemon runs is then not known; the next minute tries again
+
+
+def _at_once(path: str, flags: int) -> int:
+    """A FIFO in its place would wait for a writer, and the start with it."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _time(epoch: float) -> datetime:

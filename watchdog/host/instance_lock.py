@@ -98,6 +98,9 @@ class InstanceLocks:
         advice = f"; its socket is {socket}; talk to it: {client_path()} status{socket_option(settings)}"
         self._runtime = PidFile(os.path.join(settings.runtime_dir, LOCK), advice)
         self._taken = [self._runtime]
+        self.had_registry = False  # a lock lay beside its file before this start
+        self._new: PidFile | None = None  # the one that this start has made there
+        self._database = sqlite_file(settings.registry_url)
         try:
             if not os.path.samefile(settings.runtime_dir, settings.state_dir):
                 # Its runtime directory is another, or it would have stopped us above: we do not know its socket.
@@ -107,12 +110,12 @@ class InstanceLocks:
             if registry is not None and os.access(os.path.dirname(registry), os.W_OK):  # else opening it says why
                 # Each would judge the other's agents by beats that it does not hear.
                 advice = "; it uses the same registry; give each daemon its own registry.url"
+                self.had_registry = os.path.lexists(registry)
                 self._taken.append(PidFile(registry, advice))
-                database = sqlite_file(settings.registry_url)
-                if (pid := _by_another_name(database)) is not None:
-                    raise AlreadyRunning(
-                        f"already running (pid {pid}): {database} is in use under another name{advice}"
-                    )
+                self._new = None if self.had_registry else self._taken[-1]
+                if (pid := _by_another_name(self._database)) is not None:
+                    who = f"{self._database} is in use under another name{advice}"
+                    raise AlreadyRunning(f"already running (pid {pid}): {who}")
         except WatchdogError:
             self.close()
             raise
@@ -145,8 +148,15 @@ class InstanceLocks:
         return self._runtime.path not in self._lost
 
     def close(self) -> None:
-        """Let both go; the files stay, as another daemon may wait at them."""
+        """Let all go; the files stay, as another daemon may wait at them.
+
+        But for the lock that a first start made beside a registry that it could not begin: the next one would take it
+        for what is left of a lost one.
+        """
         self._closed = True
+        if self._new is not None and not os.path.isfile(self._database):
+            self._taken.remove(self._new)
+            self._new.remove()
         self.release()
         for file in self._taken:
             file.close()

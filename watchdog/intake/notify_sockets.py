@@ -11,7 +11,7 @@ FUSE server that does not answer would hold the loop for ever. Without room for 
 message (unix(7), MSG_CTRUNC), which releases a BARRIER=1 as well.
 
 A socket, or the whole directory, may be removed while we live. Then it is made again at the same path; programs
-that had connected to the former one are still heard there.
+that had connected to the former one are still heard there. A directory that lies in its place is moved aside.
 
 Most libraries connect once, so the service manager keeps the sockets while we are away (FDSTORE, sd_notify(3)): what is
 said meanwhile waits in them, and our successor goes on reading. Without a manager that does so they are made again.
@@ -28,6 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from watchdog.config.paths import make_way
 from watchdog.core.sd_notify import MAX_BYTES
 from watchdog.host.service_manager import ServiceManager
 
@@ -108,8 +109,7 @@ class NotifySockets:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            if os.path.lexists(path):
-                os.unlink(path)
+            make_way(path, os.path.dirname(self._directory))
             listener.bind(path)
             os.chmod(path, 0o600)
             self._give(path, owner_uid)
@@ -125,13 +125,13 @@ class NotifySockets:
             for agent_id, inode in self._inodes.items()
         }
 
-    def made_again(self, places: Places) -> tuple[Made, set[str]]:
+    def made_again(self, places: Places) -> tuple[Made, dict[str, str]]:
         """Bind again those of `places` that are no longer in the directory; `adopt` has them read.
 
-        Also the agents of which that failed. For a thread: a directory may hang.
+        Also the agents of which that failed, and why. For a thread: a directory may hang.
         """
         made: Made = {}
-        missing: set[str] = set()
+        missing: dict[str, str] = {}
         for agent_id, (inode, owner_uid) in places.items():
             path = os.path.join(self._directory, agent_id)
             with suppress(OSError):
@@ -139,8 +139,8 @@ class NotifySockets:
                     continue
             try:
                 made[agent_id] = self._bound(path, owner_uid)
-            except OSError:
-                missing.add(agent_id)
+            except OSError as error:
+                missing[agent_id] = f"{path}: {error.strerror}"
         return made, missing
 
     def adopt(self, made: Made) -> list[str]:

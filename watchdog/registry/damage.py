@@ -1,7 +1,8 @@
 """Is the SQLite file of a registry fit to be opened? A damaged one is put aside, so that the daemon can begin another.
 
 A daemon that does not start watches nobody, and no restart mends a damaged file. Nothing is deleted: the file and its
-`-wal` and `-shm` keep their content below a name with the time.
+`-wal` and `-shm` keep their content below a name with the time. One that is missing where a daemon had one is lost like
+a damaged one: what operators held with it is not known any more.
 """
 
 import os
@@ -19,6 +20,9 @@ from watchdog.registry.sqlite import DAMAGE
 
 _HEADER = b"SQLite format 3\0"  # sqlite.org/fileformat.html, 1.3
 PATIENCE = 5.0  # seconds for somebody else's lock
+# What a daemon that has opened its registry leaves in its state directory (`registration_backup`, `disk_reserve`,
+# `clock_steps`). Its lock there is no such trace: it is taken before.
+TRACES = ("agents", "reserve", "clock.json")
 
 
 @dataclass(frozen=True)
@@ -29,28 +33,56 @@ class Lost:
     kept_as: str | None
 
 
-def put_aside(url: str, home: str, now: datetime) -> Lost | None:
+def put_aside(url: str, home: str, now: datetime, *, had_lock: bool = False) -> Lost | None:
     """Before the registry is opened: what is not fit for use is renamed. None: nothing is wrong, or it is not a file.
 
-    `home` is the daemon's state directory, where whatever lies in the registry's place was meant to be ours. Elsewhere
-    only what is a damaged SQLite file, or has our own tables, is moved: not somebody's notes, not another program's
-    database. Raises OSError where it cannot be renamed.
+    `had_lock`: the lock beside it was there before ours. `home` is the daemon's state directory, where whatever lies in
+    the registry's place was meant to be ours. Elsewhere only what is a damaged SQLite file, or has our own tables, is
+    moved: not somebody's notes, not another program's database. Raises OSError where it cannot be renamed.
     """
     path = sqlite_file(url)
-    if not path or not _is_file(path):
+    if not path:
+        return None
+    if not os.path.lexists(path):
+        traces = list(_traces(path, home, had_lock=had_lock))
+        gone = f"{path} is gone; that there was one is shown by {', '.join(traces)}"
+        return Lost(gone, _moved(path, now)) if traces else None
+    if not _is_file(path):
         return None
     if os.stat(path).st_size == 0:
-        return Lost("the file was empty", None)
+        return Lost("the file was empty", _moved(path, now, "-wal", "-shm"))
     why = damage_of(path)
     if why is None or not (os.path.dirname(path) == home or _ours(path)):
         return None
+    return Lost(why, _moved(path, now))
+
+
+def _traces(path: str, home: str, *, had_lock: bool) -> Iterator[str]:
+    """What shows that a daemon had a registry: beside its file, or in the state directory, wherever the file lies.
+
+    Where the disk of the file is not mounted, only the state directory tells of it.
+    """
+    if had_lock:
+        yield f"{path}.lock"
+    yield from (beside for beside in (f"{path}-wal", f"{path}-shm") if os.path.lexists(beside))
+    yield from (trace for name in TRACES if os.path.lexists(trace := os.path.join(home, name)))
+
+
+def _moved(path: str, now: datetime, *suffixes: str) -> str | None:
+    """Rename what there is of a registry; the name of the first part, or None where there is nothing.
+
+    SQLite would delete a `-wal` beside a database that is empty or new, with all that was committed into it alone.
+    """
     kept_as = f"{path}.damaged-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-    while os.path.lexists(kept_as):
+    while any(os.path.lexists(kept_as + suffix) for suffix in ("", "-wal", "-shm")):
         kept_as += "+"
-    for suffix in ("-wal", "-shm", ""):  # the database last: a crash in between leaves it to be judged anew
+    moved: str | None = None
+    # The database last: a crash in between leaves it to be judged anew.
+    for suffix in suffixes or ("-shm", "-wal", ""):
         with suppress(FileNotFoundError):
             os.rename(path + suffix, kept_as + suffix)
-    return Lost(why, kept_as)
+            moved = kept_as + suffix
+    return moved
 
 
 def damage_of(path: str) -> str | None:

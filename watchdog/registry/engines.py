@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from sqlalchemy import URL, Connection, Engine, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
@@ -26,6 +27,9 @@ from watchdog.core.redaction import hide_password
 from watchdog.errors import ConfigError, Conflict, RegistryUnavailable
 from watchdog.registry import postgresql, sqlite
 from watchdog.registry.schema import REVISION
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 _LOCK = 0x41574447  # "AWDG": PostgreSQL advisory lock, see `in_order`
 # After these the connection itself is suspect: its file was replaced, is unreadable, gone; or it was opened while the
@@ -261,13 +265,9 @@ def migrate(connection: Connection, place: str) -> None:
         # Half a second of processor, which a busy host gives in ten.
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '60s'"))
     from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
 
-    config = Config()
-    config.set_main_option("script_location", "watchdog:registry/migrations")
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if stored is not None and stored not in known:
+    config = _migrations()
+    if stored is not None and stored not in known_revisions():
         raise ConfigError(
             [
                 f"registry {place} has revision {stored!r}, this version knows none newer than {REVISION!r}:"
@@ -276,6 +276,21 @@ def migrate(connection: Connection, place: str) -> None:
         )
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def known_revisions() -> frozenset[str]:
+    """All that migrations of this version lead to."""
+    from alembic.script import ScriptDirectory
+
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_migrations()).walk_revisions())
+
+
+def _migrations() -> "Config":
+    from alembic.config import Config  # half a second
+
+    config = Config()
+    config.set_main_option("script_location", "watchdog:registry/migrations")
+    return config
 
 
 def _stored_revision(connection: Connection) -> str | None:

@@ -12,14 +12,14 @@ from pathlib import Path
 from shutil import which
 
 from watchdog.concurrency.threads import NSS, noted
-from watchdog.config.paths import check_directory
 from watchdog.config.schema import DEFAULT_HOOKS, KillSection, SourceSection
 from watchdog.config.settings import Settings, sqlite_file
 from watchdog.core.hooks import BUILT_IN
 from watchdog.core.vendors import EXIT_KEYS
-from watchdog.errors import ConfigError, UnsafeDirectory
+from watchdog.errors import ConfigError
 from watchdog.host.instance_lock import user_of_registry
 from watchdog.service.exposure import exposed
+from watchdog.service.obstacles import obstacles
 
 _NUMBERS = {5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
 _ENTRY = re.compile(r": (source\[\d+\])[.:]")
@@ -27,25 +27,20 @@ NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody 
 
 
 def problems(settings: Settings) -> list[str]:
-    """What would go wrong, or give others' hands to somebody, one line each: `file: key: what; what to use`."""
+    """What would go wrong, or give others' hands to somebody, one line each: `file: key: what; what to use`.
+
+    Then what is no fault of the file: `path: what; do: ...`.
+    """
     found = [
         f"{key}: {words}" for key, program in _programs(settings) if (words := _changeable_program(program)) is not None
     ]
-    for key, directory, mode in (
-        ("state_dir", settings.state_dir, 0o700),
-        ("runtime_dir", settings.runtime_dir, 0o755),
-    ):
-        try:
-            with noted(directory):
-                check_directory(directory, mode)
-                words = _cannot_be_made(directory)
-        except UnsafeDirectory as error:
-            found.append(f"daemon.{key}: {error}")
-        else:
-            found += [f"daemon.{key}: {directory} cannot be made: {words}"] if words is not None else []
+    for key, directory in (("state_dir", settings.state_dir), ("runtime_dir", settings.runtime_dir)):
+        with noted(directory):
+            words = _cannot_be_made(directory)
+        found += [f"daemon.{key}: {directory} cannot be made: {words}"] if words is not None else []
     with noted(registry := sqlite_file(settings.registry_url)):
         found += _registry(settings, registry)
-    return [f"{where(settings)}: {words}" for words in found]
+    return [*(f"{where(settings)}: {words}" for words in found), *obstacles(settings)]
 
 
 def about(complaints: Iterable[str]) -> set[str]:
@@ -57,8 +52,6 @@ def about(complaints: Iterable[str]) -> set[str]:
 def _registry(settings: Settings, registry: str) -> Iterator[str]:
     if settings.config.registry.url and registry and not os.path.isdir(os.path.dirname(registry)):
         yield f"registry.url: there is no directory {os.path.dirname(registry)}; use one that exists"
-    elif os.path.islink(registry) or (os.path.lexists(registry) and not os.path.isfile(registry)):
-        yield f"registry.url: {registry} is a link, a directory or the like; use the path of a file"
     if (pid := user_of_registry(settings)) is not None:
         yield (
             f"registry.url: another daemon (pid {pid}) uses {registry}; each would kill the other's agents;"
@@ -69,15 +62,25 @@ def _registry(settings: Settings, registry: str) -> Iterator[str]:
 
 
 def _log(log: str) -> Iterator[str]:
-    if os.path.islink(log) or os.path.isdir(log):
-        yield f"log.file: {log} is a link or a directory; the log goes to stderr meanwhile; use a file"
+    if os.path.islink(log) or os.path.isdir(log) or _is_socket(log):
+        kind = "a socket" if _is_socket(log) else "a link or a directory"
+        yield f"log.file: {log} is {kind}; the log goes to stderr meanwhile; use a file"
     elif log and not os.access(log if os.path.exists(log) else os.path.dirname(log), os.W_OK):
         yield f"log.file: {log} cannot be written by uid {os.geteuid()}; the log goes to stderr meanwhile"
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def warnings(settings: Settings) -> list[str]:
     """What is perhaps a slip, and stops nothing."""
     found = [f"{key}: {words}" for key, name in _programs(settings) if (words := _missing_program(name)) is not None]
+    if settings.file and not settings.config.model_fields_set:
+        found.append("says nothing: a start takes all defaults; a reload keeps what it said before")
     with noted(settings.log.file):
         found += _log(settings.log.file)
     if "roots" in settings.cleanup.model_fields_set:

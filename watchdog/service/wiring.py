@@ -253,17 +253,13 @@ async def _host(process: Process, held: AsyncExitStack) -> Host:
         await reader.call("hung", ())
     store = AsyncStore(Store(settings.registry_url))
     held.callback(store.close, REGISTRY_LEAVES)
-    lost = await _open(store.store, process, name)
+    lost = await _open(store, process, name)
     reserve = Reserve(settings.state_dir, settings.log.file, log)
     await reserve.round()
     process.sink.make_room = reserve.give_log
     if not store.store.shared:  # a server's disk is another one
         store.make_room = reserve.give
     process.supervisor.stepped()
-    if lost is not None:
-        log.event("registry.begun_anew", why=lost.why, kept_as=lost.kept_as)
-        why = f"the former registry was lost ({lost.why}), and the holds of operators with it"
-        await store.write(store.store.add_hold, None, why, os.geteuid(), clock.now().wall, host=name)
     users = Users(clock, log)
     users.changed = reader.share
     await users.begin()
@@ -272,13 +268,20 @@ async def _host(process: Process, held: AsyncExitStack) -> Host:
     return Host(name, boot_id, store, lost is not None, reserve, users, steps, metrics)
 
 
-async def _open(store: Store, process: Process, name: str) -> damage.Lost | None:
-    """Open the registry for this host. One that is damaged is put aside: then what is known of it."""
-    settings, what = process.settings, f"registry {store.engines.place}"
-    aside = partial(damage.put_aside, settings.registry_url, settings.state_dir, process.clock.now().wall)
-    lost = await threads.finished(what, aside)
-    await threads.finished(what, store.open)
-    await threads.finished(what, partial(store.claim_host, name))
+async def _open(store: AsyncStore, process: Process, name: str) -> damage.Lost | None:
+    """Open the registry for this host. One that is damaged is moved aside, one may be missing: what is known of it.
+
+    Then all agents are held at once: a start that is given up later would leave a new registry without the hold.
+    """
+    settings, now, what = process.settings, process.clock.now().wall, f"registry {store.store.engines.place}"
+    aside = partial(damage.put_aside, settings.registry_url, settings.state_dir, now)
+    lost = await threads.finished(what, partial(aside, had_lock=process.locks.had_registry))
+    await threads.finished(what, store.store.open)
+    await threads.finished(what, partial(store.store.claim_host, name))
+    if lost is not None:
+        process.log.event("registry.begun_anew", why=lost.why, kept_as=lost.kept_as)
+        why = f"the former registry was lost ({lost.why}), and the holds of operators with it"
+        await store.write(store.store.add_hold, None, why, os.geteuid(), now, host=name)
     return lost
 
 

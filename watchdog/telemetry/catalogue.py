@@ -189,7 +189,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "source.entry_kept": EventSpec(
         WARNING,
         "an entry of another program's registry whose process is gone could not be closed",
-        "`why` gives the reason; the daemon tries again",
+        "the line gives the reason; the daemon tries again",
     ),
     "source.entry_gone": EventSpec(
         WARNING,
@@ -199,7 +199,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "source.drift": EventSpec(
         WARNING,
         "another program's registry disagrees with what is running",
-        "nothing is done about it: `why` explains the difference, and `list` shows it while it lasts",
+        "nothing is done about it: the line explains the difference, and `list` shows it while it lasts",
     ),
     "source.unread": EventSpec(
         WARNING,
@@ -259,6 +259,14 @@ CATALOGUE: dict[str, EventSpec] = {
         " agents get one fresh silence limit",
         "what removes files from the runtime directory of a running daemon?",
     ),
+    "agent.socket_blocked": EventSpec(
+        ERROR,
+        "the socket to which an agent sends its heartbeats is gone, and what lies in its place cannot be moved away;"
+        " its silence is not held against it meanwhile, so a stall of it is found late",
+        "move away what the line names, as the daemon's uid (`mv`; `umount` where something is mounted there); the"
+        " socket is then made again by itself",
+    ),
+    "agent.socket_found": EventSpec(INFO, "the socket of an agent that could not be made lies at its place again"),
     "agent.spared": EventSpec(INFO, "a kill of the agent was called off after it was claimed; the agent got no signal"),
     "agent.ending": EventSpec(INFO, "the agent is being killed, or cleaned up after its exit"),
     "agent.unkillable": EventSpec(
@@ -312,7 +320,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "kill.refused": EventSpec(
         WARNING,
         "a safety check blocked a signal; the line gives the reason",
-        "`why AGENT` has the process; the check errs on the safe side, kill it by hand if it must go",
+        "the line names the process (`pid`); the check errs on the safe side, kill it by hand if it must go",
     ),
     "kill.finished": EventSpec(INFO, "the whole tree is proved dead; one line per kill"),
     "kill.unkillable": EventSpec(
@@ -372,10 +380,11 @@ CATALOGUE: dict[str, EventSpec] = {
     ),
     "registry.begun_anew": EventSpec(
         ERROR,
-        "the registry was damaged or empty at start: it was moved aside and a new one created; says why, and"
-        " where the old one is. Registered agents that are alive are watched as before; the daemon kills none"
+        "the registry was damaged, empty or gone at start: what was there was moved aside and a new one created; says"
+        " why, and where the old one is. Registered agents that are alive are watched as before; the daemon kills none"
         " until an operator allows it, because the former holds are no longer known",
-        "hold again what was held, then `agent-watchdog unhold`; the history is in the file that was moved aside",
+        "hold again what was held, then `agent-watchdog unhold`, which is all where it was removed on purpose; the"
+        " history is in the file that was moved aside. One that is found again: stop the daemon, put it back, start it",
     ),
     "registry.recovered": EventSpec(INFO, "the registry works again"),
     "disk.reserve_used": EventSpec(
@@ -440,12 +449,13 @@ CATALOGUE: dict[str, EventSpec] = {
         WARNING,
         "the command of [notify] failed or timed out; up to five different reasons are logged, once each, until"
         " it works again",
-        "`why` has its output; run it by hand as the daemon's uid, with an event on stdin",
+        "its output stands above (in the log: `why` of the line); run it by hand as the daemon's uid, with an event on"
+        " stdin",
     ),
     "notify.dropped": EventSpec(
         WARNING,
         "there are more events than the command of [notify] may get; the rest is counted, and this is logged once",
-        "list fewer events in `on`; the log and `agent-watchdog events` have them all",
+        "list fewer events in `on`; the log has them all, `agent-watchdog events` those of agents",
     ),
     "notify.recovered": EventSpec(
         INFO, "the command of [notify] works again; says how many calls failed and how many events were not passed on"
@@ -459,7 +469,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "log.limited": EventSpec(
         WARNING,
         "a user's requests and agents caused more lines in a minute than one user may; says how many were omitted",
-        "`events` has them; what does that user's orchestrator do so often?",
+        "`events` has those of agents; what does that user's orchestrator do so often?",
     ),
     "log.lost": EventSpec(
         WARNING,

@@ -79,7 +79,7 @@ KEPT: dict[str, TroubleKind] = {
     "job.failed": TroubleKind("the daemon's job {job} failed: {error}", ("job",), ("job.recovered",), None),
     "kill.failed": TroubleKind("carrying out a kill of {name} failed: {error}", ("agent_id",), ("kill.finished",), DAY),
     "kill.refused": TroubleKind(
-        "a safety check blocked a signal to {name}: {why}", ("agent_id",), ("kill.finished",), HOUR
+        "a safety check blocked a signal to process {pid} of {name}: {why}", ("agent_id",), ("kill.finished",), HOUR
     ),
     "cleanup.hook_failed": TroubleKind(
         "the cleanup hook {hook} failed for {name}: {message}",
@@ -102,6 +102,12 @@ KEPT: dict[str, TroubleKind] = {
         "a row of the registry, or a file beside it, is unreadable: {why}", ("why",), (), DAY
     ),
     "agent.not_copied": TroubleKind("the copy of a registration could not be written: {error}"),
+    "agent.socket_blocked": TroubleKind(
+        "heartbeats of {name} cannot reach the daemon: its socket cannot be made: {why}",
+        ("agent_id",),
+        ("agent.socket_found", "agent.ended"),
+        None,
+    ),
     "descriptors.exhausted": TroubleKind("no file descriptor is left for connections", (), ("descriptors.back",), None),
     "lock.lost": TroubleKind(
         "{file} was removed or replaced, and cannot be made again: {why}", ("file",), ("lock.renewed",), None
