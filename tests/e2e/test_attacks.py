@@ -39,17 +39,17 @@ def test_a_control_socket_that_was_removed_ends_nobody(world: World, gone: str) 
 
 
 def test_what_lies_at_the_sockets_place_is_not_ours_to_remove(world: World) -> None:
-    """A directory there fails no sweep; when it has gone we listen again. A stranger's file outlives our stop."""
+    """A directory there fails no sweep: it is moved aside whole, and we listen again. Another outlives our stop."""
     world.configure(log={"level": "debug"})
     world.start()
     place = Path(world.socket)
     place.unlink()
-    place.mkdir()
+    (place / "theirs").mkdir(parents=True)
     world.wait_event("control.lost")
+    world.wait_event("control.reopened")
     world.wait_sweeps(3)
     assert not [event for event in world.events() if event["level"] == "error" and event["event"] != "control.lost"]
-    place.rmdir()
-    world.wait_event("control.reopened")
+    assert (place.parent / "control.sock.aside" / "theirs").is_dir()
     assert world.cli("status").returncode == 0
     place.unlink()
     place.mkdir()
