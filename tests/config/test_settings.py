@@ -387,7 +387,5 @@ def test_a_default_file_that_is_a_link_to_nothing_is_no_missing_file(
     assert load(environ=environ, uid=1000).file is None
     file.parent.mkdir()
     file.symlink_to("/nowhere/x.toml")
-    with pytest.raises(
-        ConfigError, match=r"a link to /nowhere/x\.toml, where nothing is; right: put that back, or remove"
-    ):
+    with pytest.raises(ConfigError, match=r"a link to /nowhere/x\.toml, where nothing is; put that back, or remove"):
         load(environ=environ, uid=1000)

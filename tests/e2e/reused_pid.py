@@ -60,7 +60,7 @@ def closed(world: World, pid: int, noted: Path) -> None:
     assert fact["name"] == "alpha"
     assert alive(pid)
     (request,) = world.story("alpha")["requests"]
-    assert "passed on" in request["outcome"]["message"], request["outcome"]["message"]
+    assert "has been reused by another process" in request["outcome"]["message"], request["outcome"]["message"]
 
 
 def down(world: World) -> None:

@@ -114,8 +114,9 @@ def test_a_reload_and_a_check_say_the_same_of_a_file(
         return main._reader(Namespace(config=str(file) if named else None, observe=False, daemonize=False))
 
     async def reloaded() -> list[str]:
-        reload = ConfigReload(living, lambda _: None, asyncio.Lock(), ServiceManager({}), get_logger())
-        await reload.run(before)
+        tracker: Any = None  # nobody asks
+        reload = ConfigReload(before, living, asyncio.Lock(), tracker, ServiceManager({}), get_logger())
+        await reload.run([])
         return reload.problems
 
     living = reader()

@@ -197,10 +197,10 @@ def _reloaded(seen: Seen) -> Iterator[Finding]:
 
 def _restarted(problems: str) -> str:
     """What a start would make of a file that a reload refused, as `--check` has it."""
-    if "or a restart for all defaults" in problems:  # it may be half written: a start cannot know that it said more
+    if "or restart for all defaults" in problems:  # it may be half written: a start cannot know that it said more
         return "a restart would take all defaults"
     if any(words in problems for words in ("not applied: ", "no answer within", "has not returned yet")):
-        return "whether a restart takes the file is told by agent-watchdogd --check"
+        return "agent-watchdogd --check reports whether a restart takes the file"
     return "a restart would fail"
 
 

@@ -114,8 +114,8 @@ class ControlSocket:
     def _tell(self, missing: dict[str, str]) -> None:
         """Whose socket cannot be made, and whose could at last."""
         for agent_id in missing.keys() ^ self._missing.keys():
-            agent, why = self.desk.fleet.get(agent_id), missing.get(agent_id)
-            log = self.desk.log.bind(agent_id=agent_id, name=agent.reg.name if agent is not None else None)
+            agent, why = self.context.fleet.get(agent_id), missing.get(agent_id)
+            log = self.context.log.bind(agent_id=agent_id, name=agent.reg.name if agent is not None else None)
             if why is None:
                 log.event("agent.socket_found")
             elif why:  # else its `run` makes it again

@@ -184,7 +184,7 @@ def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
     def read() -> config.Settings:
         nonlocal path, said
         if path is not None and not named and not os.path.lexists(path):
-            raise ConfigError([f"{path}: is gone; put it back, or restart the daemon for all defaults"])
+            raise ConfigError([f"{path}: is gone; put it back, or restart for all defaults"])
         settings = config.load(path)
         if said and not settings.config.model_fields_set:
             reason = "has become empty, like a file that is being written"

@@ -275,7 +275,8 @@ async def _open(store: AsyncStore, process: Process, name: str) -> damage.Lost |
     """
     settings, now, what = process.settings, process.clock.now().wall, f"registry {store.store.engines.place}"
     aside = partial(damage.put_aside, settings.registry_url, settings.state_dir, now)
-    lost = await threads.finished(what, partial(aside, had_lock=process.locks.had_registry))
+    had_lock = process.locks is not None and process.locks.had_registry
+    lost = await threads.finished(what, partial(aside, had_lock=had_lock))
     await threads.finished(what, store.store.open)
     await threads.finished(what, partial(store.store.claim_host, name))
     if lost is not None:
