@@ -2,6 +2,8 @@
 
 `exit_code` is what a command ends with (sysexits.h); `http_status` and `code` are what the control socket answers.
 The resident `run` and `beat` import this file: nothing is imported here (`typing` alone is 0.7 MB of a wrapper).
+
+Tests: tests/control/test_server.py, tests/cli/test_verbs.py.
 """
 
 

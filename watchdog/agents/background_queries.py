@@ -2,6 +2,9 @@
 
 A helper that hangs on one path is missing evidence about that path alone: nobody else's question waits for it, and the
 path itself is asked about again after a while.
+
+Tests: tests/probes/test_output_growth.py, tests/probes/test_session_files.py,
+tests/probes/test_permission_prompts.py.
 """
 
 import asyncio

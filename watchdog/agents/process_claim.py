@@ -1,6 +1,8 @@
 """Registering is acting: whether a pid may be taken as an agent's main process, as the kernel says now.
 
 Reads /proc through `processes.identity`; a look that fails is UNKNOWN and refuses, it never passes as "fine".
+
+Tests: tests/agents/test_registration.py, tests/discovery/test_foreign_registry.py.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Cleanup hooks of one agent, with the registry as their journal."""
+"""Cleanup hooks of one agent, with the registry as their journal.
+
+Tests: tests/kill/test_worker.py, tests/e2e/test_case_c11.py.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace

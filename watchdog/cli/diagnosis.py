@@ -3,6 +3,8 @@
 Each says what is, what it means, and what to do. `warn` is a matter of taste or of a feature that is not there,
 `fault` means that something which the daemon promises does not work, or is kept from working: whatever `status` exits
 with 1 for is a fault of `doctor`, too.
+
+Tests: tests/cli/test_doctor.py.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Entry of `agent-watchdog`: `beat` and `run` before anything heavy is imported, the rest by `cli.verbs`."""
+"""Entry of `agent-watchdog`: `beat` and `run` before anything heavy is imported, the rest by `cli.verbs`.
+
+Tests: tests/cli/test_verbs.py, tests/cli/test_beat.py, tests/cli/test_everyday.py.
+"""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""`mcp`: the verbs as tools of an MCP server, for agents and orchestrators."""
+"""`mcp`: the verbs as tools of an MCP server, for agents and orchestrators.
+
+Tests: tests/e2e/test_mcp.py.
+"""
 
 import argparse
 import sys

@@ -3,6 +3,8 @@
 It is one more client of the control socket. The kernel says who it is there: a uid sees and ends its own agents, root
 all, and whoever runs in an agent's tree is shown what a group of targets means before it is done. Each tool that ends
 somebody takes one agent or task, never a group. Imported by the verb alone: the SDK costs over a second.
+
+Tests: tests/e2e/test_mcp.py, tests/attacks/test_prompt_injection.py.
 """
 
 import hashlib

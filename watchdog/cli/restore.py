@@ -1,4 +1,7 @@
-"""`restore`: what lies in the trash of repositories, and bringing one worktree back."""
+"""`restore`: what lies in the trash of repositories, and bringing one worktree back.
+
+Tests: tests/e2e/test_restore.py.
+"""
 
 import argparse
 import os

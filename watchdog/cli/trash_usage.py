@@ -2,6 +2,8 @@
 
 Only looked at, never through a link; the paths are those that the daemon shows us. Trash of agents that it has
 forgotten (`retention_days`) is found below the roots only.
+
+Tests: tests/cli/test_doctor.py.
 """
 
 import os

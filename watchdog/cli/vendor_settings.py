@@ -2,6 +2,8 @@
 
 Claude Code skips a whole settings file that names an event which its version does not know (several tools broke their
 users' settings that way in 2026), so only those are named there that every version with hooks for sessions has.
+
+Tests: tests/cli/test_install_hooks.py.
 """
 
 import json

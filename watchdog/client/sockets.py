@@ -1,4 +1,7 @@
-"""Where control sockets lie, which of them is asked, and whether a directory with sockets can be trusted."""
+"""Where control sockets lie, which of them is asked, and whether a directory with sockets can be trusted.
+
+Tests: tests/client/test_client.py, tests/e2e/test_finding_the_daemon.py.
+"""
 
 import os
 import stat

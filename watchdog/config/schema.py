@@ -3,6 +3,8 @@
 The comment above a key is the reason for it; the one at the head of a list's class is what is said of the whole list.
 `make events` writes both, with the defaults, into config/agent-watchdog.toml and the manual; what stands in braces is
 filled in from other tables (tests/config_file.py).
+
+Tests: tests/config/test_settings.py, tests/config/test_messages.py, tests/test_config_hostile.py.
 """
 
 import os

@@ -1,6 +1,8 @@
 """What the control socket needs of the rest of the daemon, in one value; `service.wiring` fills it in.
 
 Nothing in here acts: a request becomes a call of one of these parts, which decides and acts.
+
+Tests: tests/control/test_server.py, tests/control/routes/test_agents.py.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""The control socket and the notify sockets, kept open: who cannot reach the daemon must not be taken for stalled."""
+"""The control socket and the notify sockets, kept open: who cannot reach the daemon must not be taken for stalled.
+
+Tests: tests/e2e/test_channels.py.
+"""
 
 import os
 import stat

@@ -1,4 +1,7 @@
-"""What others know of agents: other daemons of this host, other programs' registries, and what a `run` wrote down."""
+"""What others know of agents: other daemons of this host, other programs' registries, and what a `run` wrote down.
+
+Tests: tests/service/test_wiring.py.
+"""
 
 from dataclasses import dataclass
 

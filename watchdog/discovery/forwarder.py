@@ -1,4 +1,7 @@
-"""Passes on what we are told of an agent that another daemon holds: its program may reach nobody else."""
+"""Passes on what we are told of an agent that another daemon holds: its program may reach nobody else.
+
+Tests: tests/e2e/test_one_daemon.py.
+"""
 
 import asyncio
 import os

@@ -2,6 +2,8 @@
 
 What PYTHONPATH holds is the agent's work, and would come before ours: PyPI's `watchdog`, or another pydantic. So it
 comes last; the variable stays as it is for whom we start. Imports nothing else: it is on the way of each `beat`.
+
+Tests: tests/service/test_bootstrap.py.
 """
 
 import os

@@ -5,6 +5,8 @@ so "no child left" (waitpid(2): ECHILD) proves that nothing is left. Only our ow
 pid cannot be taken by another process before we have waited for it. The work is judged by the exit of its first
 process; a grandchild that keeps the output open is not waited for. When whoever called us goes away, the tree is ended
 too.
+
+Tests: tests/owner/test_command_hook.py, tests/owner/test_parsing.py, tests/owner/test_whereabouts.py.
 """
 
 import contextlib

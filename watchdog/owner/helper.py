@@ -10,6 +10,8 @@ or when the daemon has gone. With `--command` likewise, and what it runs is a pr
 Started as `python -I -m watchdog.owner.helper`; by root with `--become=UID:GID:GROUPS`. It imports core, errors and the
 standard library only. What it may not do: `confinement`. For a command only that is done which keeps its owner from
 tracing the helper: the command itself is theirs, and may use the network and run what it likes.
+
+Tests: tests/helpers/test_pool.py, tests/fuzz/test_helper_protocol.py.
 """
 
 import json

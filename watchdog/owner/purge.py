@@ -8,6 +8,8 @@
    Only its owner empties it.
 
 A second run finds nothing more, which is no fault.
+
+Tests: tests/owner/test_conversations.py.
 """
 
 import contextlib

@@ -3,6 +3,8 @@
 Claude Code (seen in 2.1): `<root>/claude-<uid>/<slug of the cwd>/<session id>/`. Each name is compared whole:
 `claude-notes` and `claude-1000-backup` are a person's own. A session is dead when no process of this uid carries its id
 in environment or arguments, and every Claude Code that runs says which other session it is. It only looks.
+
+Tests: tests/owner/finders/test_temp_dirs.py, tests/owner/test_proc_files.py.
 """
 
 import os

@@ -10,6 +10,8 @@
    what is left goes in a later call.
 
 A second run goes on with what it finds in the trash. It must not look at any directory that it was not given.
+
+Tests: tests/owner/hooks/test_temp_dir.py, tests/owner/finders/test_temp_dirs.py.
 """
 
 import os

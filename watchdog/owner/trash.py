@@ -3,6 +3,8 @@
 Everything is done relative to descriptors. Deleting never goes deeper than one level: a subdirectory is first renamed
 up beside its parent, so that depth costs neither recursion nor descriptors, and a killed run is simply gone on with.
 This module must not be pointed at anything but trash that `open_trash` opened.
+
+Tests: tests/owner/hooks/test_temp_dir.py, tests/owner/hooks/test_worktree.py.
 """
 
 import contextlib

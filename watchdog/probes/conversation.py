@@ -2,6 +2,8 @@
 
 What its own program says, by the owner's helper; else the transcript that it reported; else what a foreign registry
 says. What is not known is not guessed: a wrong conversation taken up again, or purged, would be another agent's work.
+
+Tests: tests/kill/test_evidence.py, tests/e2e/test_resuming.py.
 """
 
 from watchdog.agents.agent import Agent

@@ -1,4 +1,7 @@
-"""What the helper's `moved` tells: the bytes that an agent's processes read and write."""
+"""What the helper's `moved` tells: the bytes that an agent's processes read and write.
+
+Tests: tests/probes/test_output_growth.py.
+"""
 
 from typing import Any
 

@@ -19,7 +19,7 @@ from watchdog.errors import OwnerCallFailed
 Key = tuple[str, ActivityKind]
 
 
-class Reader(Protocol):
+class AnswerReader(Protocol):
     """What a module of these does: it asks for one agent, and compares an answer with those before it.
 
     All are tested with this one.
@@ -36,8 +36,8 @@ class Reader(Protocol):
         """
 
 
-READERS: dict[str, Reader] = {
-    kind.probe.call: cast("Reader", import_module(f"watchdog.probes.{kind.probe.call}"))
+READERS: dict[str, AnswerReader] = {
+    kind.probe.call: cast("AnswerReader", import_module(f"watchdog.probes.{kind.probe.call}"))
     for kind in ActivityKind
     if kind.probe.call is not None
 }

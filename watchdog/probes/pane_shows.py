@@ -1,4 +1,7 @@
-"""What the helper's `pane_shows` tells: other words in the agent's tmux pane than there were before."""
+"""What the helper's `pane_shows` tells: other words in the agent's tmux pane than there were before.
+
+Tests: tests/probes/test_output_growth.py.
+"""
 
 from typing import Any
 

@@ -2,6 +2,8 @@
 
 It is found while the agent lives, since it cannot be known afterwards whose pane it was. Who has no terminal is not
 asked about. What a pane shows is asked for once, before a kill.
+
+Tests: tests/kill/test_evidence.py, tests/e2e/test_pane.py.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""One /proc scan for all that want one at the same time: the sweep's look once a minute and every kill's looks."""
+"""One /proc scan for all that want one at the same time: the sweep's look once a minute and every kill's looks.
+
+Tests: tests/sweep/test_sweeper.py, tests/kill/test_terminate.py.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,7 @@
-"""What the helper's `stamp` of a registered file tells: it grew, or was written anew."""
+"""What the helper's `stamp` of a registered file tells: it grew, or was written anew.
+
+Tests: tests/probes/test_output_growth.py.
+"""
 
 from typing import Any
 

@@ -9,6 +9,8 @@ system in user space holds the locks that such a read takes (seen on 6.18; on ol
 - Each system call of such a function that may hang is made inside `Reading`, so that the reader knows the process and
   the file, and does not read it again before the former read has returned.
 - `each` does the same work for many processes and steps over those whose files hang.
+
+Tests: tests/processes/test_reader.py, tests/processes/test_occupants.py.
 """
 
 import errno

@@ -1,4 +1,7 @@
-"""Processes that the kernel's OOM killer killed, as memory cgroups count them (see `agents.oom`)."""
+"""Processes that the kernel's OOM killer killed, as memory cgroups count them (see `agents.oom`).
+
+Tests: tests/processes/test_cgroups.py.
+"""
 
 import os
 

@@ -3,6 +3,8 @@
 Knows formats, judges nothing. A read that fails raises the OSError that the kernel gave: what ENOENT means (gone, or
 hidden from us) is decided in `identity`. A read of one process's file that hangs is Unreadable (`bounded`): outside
 this package such files are read through the functions that are marked so, and by nothing else.
+
+Tests: tests/processes/test_identity.py, tests/processes/test_snapshot.py.
 """
 
 import ctypes

@@ -15,6 +15,8 @@ daemon. Its first thread never reads such a file: it takes requests, and every `
   one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked. `KEPT` are
   for root's and the daemon's own, and half of them for users of whom none hangs: they are registered and killed as
   ever.
+
+Tests: tests/processes/test_reader.py.
 """
 
 import errno

@@ -1,6 +1,8 @@
 """One scan for all agents, and what it says of each: its tree, its marks, where its main process is.
 
 In the daemon it is carried out by the reader, which keeps the scan before.
+
+Tests: tests/processes/test_shared_services.py, tests/processes/test_relays.py.
 """
 
 import os

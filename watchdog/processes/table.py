@@ -4,6 +4,8 @@ Only stat lines, owners, and of the wanted uids the marks and the cgroup are kep
 leaves `marks_of`. A process that vanishes during the scan is skipped; one that cannot be read is in `unreadable`, and
 where that is because a read of its files hangs, its row is what the scan before saw and what the kernel says of it
 without a file. The table is a value: `tree.trees` draws the conclusions.
+
+Tests: tests/processes/test_tree.py, tests/processes/test_relays.py.
 """
 
 import errno

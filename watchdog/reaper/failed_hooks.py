@@ -1,6 +1,8 @@
 """Cleanup hooks that gave up, or in which a daemon died: tried once more, with the same `run_id`.
 
 Those that kept a worktree for nothing but its use are looked at again, once a day for a week.
+
+Tests: tests/reaper/test_reaper.py.
 """
 
 import contextlib

@@ -1,6 +1,8 @@
 """What dead agents have left, as the daemon knows it; and the daemon's side of what an owner's helper finds.
 
 The helper's words are that uid's: they lead to acts by that uid alone, on paths that only his helper opens.
+
+Tests: tests/e2e/test_reap.py.
 """
 
 import json

@@ -7,6 +7,8 @@ is, `processes.tree` decides, for living and ended agents at once: what a spared
 living agent's tree and what a service manager runs in a unit of its own is no orphan.
 
 Only looked for here; the kill worker ends them, by an order like any other.
+
+Tests: tests/e2e/test_reap.py.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""Processes that outlived their agent (`orphans`), as leftovers: the kill worker ends them, by orders."""
+"""Processes that outlived their agent (`orphans`), as leftovers: the kill worker ends them, by orders.
+
+Tests: tests/reaper/test_reaper.py.
+"""
 
 from dataclasses import replace
 from functools import partial

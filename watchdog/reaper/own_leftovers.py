@@ -1,4 +1,7 @@
-"""Sockets and cgroups that daemons of this host made for agents whose rows are closed."""
+"""Sockets and cgroups that daemons of this host made for agents whose rows are closed.
+
+Tests: tests/reaper/test_reaper.py.
+"""
 
 import contextlib
 import os

@@ -5,6 +5,8 @@ of them the writer is free for longer than the batch took.
 
 SQLite's file keeps its size: pages of deleted rows are used again by the next agents. `auto_vacuum` would move pages at
 each commit, and VACUUM would hold the write lock for the whole copy.
+
+Tests: tests/registry/test_retention_queries.py.
 """
 
 import asyncio

@@ -3,6 +3,8 @@
 No other user's, no row that something depends on, and no intent or outcome that is being written: those are never
 refused. While a user has more than its share, which what may be forgotten does not bring down, its new agents and holds
 are refused, and events of its agents that no status depends on are counted instead of written.
+
+Tests: tests/registry/test_share_queries.py.
 """
 
 import asyncio

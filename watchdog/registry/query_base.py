@@ -1,6 +1,8 @@
 """What every group of queries needs: rows decoded one by one, and the one way to write a `lifecycle_event`.
 
 What each kill asks is a statement made once, given its values as parameters: making it anew costs as much as doing it.
+
+Tests: tests/registry/test_faults.py, tests/registry/test_history_queries.py.
 """
 
 from collections.abc import Callable, Iterable

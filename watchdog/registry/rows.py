@@ -1,6 +1,8 @@
 """What the store gives and takes, as frozen values.
 
 A row is the border to the database: durations are plain seconds here and say so in their names.
+
+Tests: tests/registry/test_row_codec.py, tests/registry/test_agent_queries.py.
 """
 
 from dataclasses import dataclass, field

@@ -6,6 +6,8 @@ Rules:
 3. A partial index says so for SQLite alone: to name PostgreSQL's key here imports its dialect into every daemon (2.4
    MB, 60 ms). The migration has both.
 4. JSON lies in TEXT: a value that somebody broke by hand then spoils its own row, not the whole result set.
+
+Tests: tests/registry/test_migrations.py, tests/registry/test_faults.py.
 """
 
 from contextlib import suppress

@@ -1,6 +1,8 @@
 """`agent-watchdogd --check`: what the file says is fine; is what it leads to there, and can nobody else change it?
 
 A problem keeps the daemon from starting, or gives others' hands to somebody. With all else it starts: a warning.
+
+Tests: tests/test_config_hostile.py, tests/config/test_salvage.py.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""The command `agent-watchdogd`: options, environment, configuration, logs; then the daemon."""
+"""The command `agent-watchdogd`: options, environment, configuration, logs; then the daemon.
+
+Tests: tests/e2e/test_reload.py, tests/service/test_daemonize.py, tests/attacks/test_stop.py.
+"""
 
 import argparse
 import asyncio

@@ -1,4 +1,7 @@
-"""The daemon: main loop and shutdown order. Start reading at `Daemon.run`; `wiring` makes the parts."""
+"""The daemon: main loop and shutdown order. Start reading at `Daemon.run`; `wiring` makes the parts.
+
+Tests: tests/e2e/test_story.py, tests/e2e/test_restart.py, tests/verdicts/test_table.py.
+"""
 
 import asyncio
 import os
@@ -17,7 +20,7 @@ from watchdog.reaper import reaper, retention, shares
 from watchdog.service import exit_timer, wiring
 from watchdog.service.exit_timer import EX_SOFTWARE, ExitTimer
 from watchdog.service.signal_flags import SignalFlags
-from watchdog.service.wiring import REGISTRY_LEAVES, Parts, Process
+from watchdog.service.wiring import REGISTRY_LEAVES, Parts, Startup
 from watchdog.telemetry import line_limits, logger
 from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.queue_handler import QueueHandler
@@ -102,7 +105,7 @@ class Daemon:
         return None
 
     async def _start(self, locks: InstanceLocks, held: AsyncExitStack) -> Parts:
-        process = Process(self.settings, self.read, self.supervisor, self.log, self.sink, Clock(), locks)
+        process = Startup(self.settings, self.read, self.supervisor, self.log, self.sink, Clock(), locks)
         parts = await wiring.build(process, held)
         await parts.discovery.custodians.look()  # before anything is judged, or said to be ours
         await parts.recovery.restore_all()

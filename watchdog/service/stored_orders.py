@@ -2,6 +2,8 @@
 
 Hosts that share a registry order kills for each other's agents: such an order is a row like any other, and waits until
 the daemon of that host finds it here. So does an order of our own whose commit succeeded though we were told it failed.
+
+Tests: tests/service/test_recovery.py, tests/e2e/test_two_hosts.py.
 """
 
 from watchdog.agents.agent import Agent

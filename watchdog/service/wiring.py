@@ -91,7 +91,7 @@ REGISTRY_LEAVES = 3.0  # seconds for the last write, and again for the close of 
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Startup:
     """This process as the command line has set it up. `read` gives the settings of a reload (SIGHUP)."""
 
     settings: Settings
@@ -185,7 +185,7 @@ class Leftovers:
 class Layers:
     """The parts by layer, as far down as the control socket looks."""
 
-    process: Process
+    process: Startup
     host: Host
     owners: Owners
     agents: Agents
@@ -230,7 +230,7 @@ class Parts:
     configured: tuple[Configured, ...]
 
 
-async def build(process: Process, held: AsyncExitStack) -> Parts:
+async def build(process: Startup, held: AsyncExitStack) -> Parts:
     """Every part, lowest first. What has to be closed is, by `held`, in the other order."""
     host = await _host(process, held)
     owners = _owners(process, host, held)
@@ -242,7 +242,7 @@ async def build(process: Process, held: AsyncExitStack) -> Parts:
     return _service(Layers(process, host, owners, agents, ending, discovery, watch, leftovers))
 
 
-async def _host(process: Process, held: AsyncExitStack) -> Host:
+async def _host(process: Startup, held: AsyncExitStack) -> Host:
     settings, clock, log = process.settings, process.clock, process.log
     name, boot_id = identity.this_host(settings.host), identity.boot_id()
     reader = Reader()
@@ -268,7 +268,7 @@ async def _host(process: Process, held: AsyncExitStack) -> Host:
     return Host(name, boot_id, store, lost is not None, reserve, users, steps, metrics)
 
 
-async def _open(store: AsyncStore, process: Process, name: str) -> damage.Lost | None:
+async def _open(store: AsyncStore, process: Startup, name: str) -> damage.Lost | None:
     """Open the registry for this host. One that is damaged is moved aside, one may be missing: what is known of it.
 
     Then all agents are held at once: a start that is given up later would leave a new registry without the hold.
@@ -286,7 +286,7 @@ async def _open(store: AsyncStore, process: Process, name: str) -> damage.Lost |
     return lost
 
 
-def _owners(process: Process, host: Host, held: AsyncExitStack) -> Owners:
+def _owners(process: Startup, host: Host, held: AsyncExitStack) -> Owners:
     settings, clock, log = process.settings, process.clock, process.log
     helpers = HelperPool(
         settings=settings_for(settings),
@@ -303,7 +303,7 @@ def _owners(process: Process, host: Host, held: AsyncExitStack) -> Owners:
     return owners
 
 
-async def _agents(process: Process, host: Host, owners: Owners, held: AsyncExitStack) -> Agents:
+async def _agents(process: Startup, host: Host, owners: Owners, held: AsyncExitStack) -> Agents:
     settings, clock, log, store = process.settings, process.clock, process.log, host.store
     fleet = Fleet()
     holds = Holds(await store.read(store.store.active_holds, host.name))
@@ -336,7 +336,7 @@ async def _agents(process: Process, host: Host, owners: Owners, held: AsyncExitS
     )
 
 
-def _ending(process: Process, host: Host, owners: Owners, agents: Agents, held: AsyncExitStack) -> Kills:
+def _ending(process: Startup, host: Host, owners: Owners, agents: Agents, held: AsyncExitStack) -> Kills:
     settings, clock, store = process.settings, process.clock, host.store
     fleet, holds, helpers, recorder = agents.fleet, agents.holds, owners.helpers, agents.recorder
     scanner = ProcessScanner(fleet, None, host.name)
@@ -354,7 +354,7 @@ def _ending(process: Process, host: Host, owners: Owners, agents: Agents, held: 
     return Kills(scanner, cleanup, stages, kills, safeguards)
 
 
-def _discovery(process: Process, owners: Owners, agents: Agents, ending: Kills) -> Discovery:
+def _discovery(process: Startup, owners: Owners, agents: Agents, ending: Kills) -> Discovery:
     settings, clock, recorder, helpers = process.settings, process.clock, agents.recorder, owners.helpers
     custodians = Custodians(agents.fleet, clock, recorder, helpers, ending.kills, settings, agents.forwarder)
     stale = StaleEntries(agents.registrar.store, clock, settings, helpers, recorder)
@@ -369,7 +369,7 @@ def _discovery(process: Process, owners: Owners, agents: Agents, ending: Kills) 
     )
 
 
-def _watch(process: Process, host: Host, owners: Owners, agents: Agents, ending: Kills) -> Watch:
+def _watch(process: Startup, host: Host, owners: Owners, agents: Agents, ending: Kills) -> Watch:
     settings, clock, store, tracker = process.settings, process.clock, host.store, agents.tracker
     stats = SweepStats(agents.fleet, clock, host.metrics, process.log)
     announcer = Announcer(agents.recorder)
@@ -383,7 +383,7 @@ def _watch(process: Process, host: Host, owners: Owners, agents: Agents, ending:
     return Watch(processes, enforcement, stats, sweeper)
 
 
-def _leftovers(process: Process, host: Host, owners: Owners, agents: Agents, ending: Kills) -> Leftovers:
+def _leftovers(process: Startup, host: Host, owners: Owners, agents: Agents, ending: Kills) -> Leftovers:
     settings, clock, log, store = process.settings, process.clock, process.log, host.store
     events = ReapEvents(store, clock, log)
     orphans = Orphans(settings, agents.fleet, store, ending.scanner, host=host.name, boot_id=host.boot_id)

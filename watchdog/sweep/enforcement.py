@@ -1,4 +1,7 @@
-"""Does what was decided of an agent: a line in the log, a step of its ladder, or an order to end it."""
+"""Does what was decided of an agent: a line in the log, a step of its ladder, or an order to end it.
+
+Tests: tests/sweep/test_sweeper.py.
+"""
 
 from dataclasses import replace
 

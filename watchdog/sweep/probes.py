@@ -1,4 +1,7 @@
-"""What a sweep observes with: agents' words and ends, the kernel, and what owners' helpers read beside the sweep."""
+"""What a sweep observes with: agents' words and ends, the kernel, and what owners' helpers read beside the sweep.
+
+Tests: tests/sweep/test_sweeper.py.
+"""
 
 from datetime import timedelta
 

@@ -1,4 +1,7 @@
-"""What the kernel says of agents' processes: who lives, and by one scan of /proc for all what their trees do."""
+"""What the kernel says of agents' processes: who lives, and by one scan of /proc for all what their trees do.
+
+Tests: tests/sweep/test_sweeper.py.
+"""
 
 from datetime import timedelta
 

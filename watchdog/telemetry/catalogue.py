@@ -1,4 +1,7 @@
-"""Every event that the daemon logs: level, meaning, what to do; names are stable. config/doc/events.md is the table."""
+"""Every event that the daemon logs: level, meaning, what to do; names are stable. config/doc/events.md is the table.
+
+Tests: tests/telemetry/test_logger.py, tests/test_documents.py.
+"""
 
 import logging
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """Figures for Prometheus, in a registry of our own. Whoever does a thing counts it here; nothing is decided by them.
 
 `FIGURES` is what the table in config/doc/events.md is made of, and what the alert rules in config/ are held to.
+
+Tests: tests/control/routes/test_status.py, tests/sweep/test_stats.py, tests/test_documents.py.
 """
 
 import importlib.metadata

@@ -3,6 +3,8 @@
 Lines are rendered by the caller, queued up to a bound, and written by one thread. What does not fit or cannot be
 written is counted. When the target fails, it is said once on the fallback, which gets the lines too where it takes them
 at once; when the target is back, the log itself says how many lines it lacks. `health` tells it meanwhile.
+
+Tests: tests/telemetry/test_targets.py, tests/telemetry/test_logger.py.
 """
 
 import contextlib

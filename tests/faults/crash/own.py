@@ -19,7 +19,7 @@ from watchdog.host.service_manager import ServiceManager
 from watchdog.processes import identity
 from watchdog.service import wiring
 from watchdog.service.signal_flags import SIGNALS, SignalFlags
-from watchdog.service.wiring import Parts, Process
+from watchdog.service.wiring import Parts, Startup
 from watchdog.telemetry import logger
 
 CONFIG = """
@@ -62,7 +62,7 @@ async def own_daemon(
     settings = config.load(str(file))
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     sink = logger.set_up("info", settings.log.format, settings.log.file)
-    process = Process(
+    process = Startup(
         settings, lambda: settings, ServiceManager({}), logger.get_logger(), sink, clock or Clock(), locks=None
     )
     try:

@@ -1,4 +1,7 @@
-"""Where `agent-watchdog run` goes on, in an interpreter without `site`: executed by its path, see `cli.main`."""
+"""Where `agent-watchdog run` goes on, in an interpreter without `site`: executed by its path, see `cli.main`.
+
+Tests: tests/cli/run/test_wrapper.py.
+"""
 
 import sys
 

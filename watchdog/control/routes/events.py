@@ -3,6 +3,8 @@
 A client keeps the last id it has dealt with and asks for what comes after. The store is the only source: a ring of the
 bell, or a second without one, only makes the next look come sooner. A client that does not read costs its own
 connection, which fills and waits; nothing is kept for it in memory.
+
+Tests: tests/control/routes/test_status.py, tests/cli/test_events.py.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""POST /hold, /unhold, /remove: protect agents from kills, end that, close the rows of agents that have ended."""
+"""POST /hold, /unhold, /remove: protect agents from kills, end that, close the rows of agents that have ended.
+
+Tests: tests/control/routes/test_kill.py, tests/control/test_server.py.
+"""
 
 import asyncio
 from datetime import datetime, timedelta

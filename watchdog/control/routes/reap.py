@@ -1,4 +1,7 @@
-"""POST /reap: what dead agents have left, shown or cleaned up; each owner sees and clears only their own."""
+"""POST /reap: what dead agents have left, shown or cleaned up; each owner sees and clears only their own.
+
+Tests: tests/e2e/test_reap.py.
+"""
 
 from aiohttp import web
 

@@ -1,4 +1,7 @@
-"""POST /reload: read the configuration again, and say what came of it. SIGHUP does the same without an answer."""
+"""POST /reload: read the configuration again, and say what came of it. SIGHUP does the same without an answer.
+
+Tests: tests/e2e/test_reload.py.
+"""
 
 from aiohttp import web
 

@@ -1,4 +1,7 @@
-"""Antigravity, of Google: known by its conversations, and by its exit keys."""
+"""Antigravity, of Google: known by its conversations, and by its exit keys.
+
+Tests: tests/core/test_vendors.py.
+"""
 
 from watchdog.core.vendors.vendor import ID, Vendor
 

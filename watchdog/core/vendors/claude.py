@@ -1,4 +1,7 @@
-"""Claude Code, of Anthropic."""
+"""Claude Code, of Anthropic.
+
+Tests: tests/core/test_vendors.py, tests/core/test_vendor_hooks.py.
+"""
 
 from watchdog.core.vendors.vendor import ID, NOTHING_ENDS, Answer, Vendor, denied, halt
 

@@ -1,4 +1,7 @@
-"""Codex, of OpenAI."""
+"""Codex, of OpenAI.
+
+Tests: tests/core/test_vendors.py, tests/core/test_vendor_hooks.py.
+"""
 
 from watchdog.core.vendors.vendor import ID, NOTHING_ENDS, Answer, Vendor, denied, halt
 

@@ -1,4 +1,7 @@
-"""Gemini CLI, of Google."""
+"""Gemini CLI, of Google.
+
+Tests: tests/core/test_vendors.py, tests/core/test_vendor_hooks.py.
+"""
 
 from watchdog.core.vendors.vendor import NOTHING_ENDS, Answer, Vendor, halt
 

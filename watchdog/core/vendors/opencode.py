@@ -1,4 +1,7 @@
-"""opencode: its events are what our plugin (`cli/opencode.js`) passes on."""
+"""opencode: its events are what our plugin (`cli/opencode.js`) passes on.
+
+Tests: tests/core/test_vendors.py, tests/core/test_vendor_hooks.py.
+"""
 
 from watchdog.core.vendors.vendor import Answer, Vendor
 

@@ -2,6 +2,8 @@
 
 The `stop` of each says what makes the vendor end its agent's turn and start no tool, as JSON for stdout; None where
 nothing can.
+
+Tests: tests/core/test_vendors.py.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,8 @@
 """The finder of git's lock files that dead agents left, in what was registered for them and in repositories of ours.
 
 The hook looks right after an agent's end, once. What was young then, or had a git beside it, is found here later.
+
+Tests: tests/owner/finders/test_temp_dirs.py.
 """
 
 import os

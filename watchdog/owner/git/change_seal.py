@@ -3,6 +3,8 @@
 Ignored files count, too: building there is use of it. Names, sizes and times of what lies on disk, content
 where no time tells (tmpfs), and of git's entry. What only reads leaves no trace here, and a git that merely refreshes
 the index does: then it stays.
+
+Tests: tests/owner/hooks/test_worktree.py.
 """
 
 import hashlib

@@ -4,6 +4,8 @@ A git that waits for its editor has closed its lock file and still holds it, so 
 living git of this uid whose cwd, open file, GIT_* variable or argument leads into the repository counts. Directories
 are compared by what they are, not by name, so that one in a container's mount namespace counts as well. A git that
 cannot be looked at counts everywhere. Another uid's is not asked: the lock files of ours are not made by it.
+
+Tests: tests/owner/git/test_lock_files.py, tests/owner/test_proc_files.py.
 """
 
 import contextlib

@@ -3,6 +3,8 @@
 What a repository holds only its own git knows; whoever would delete a directory asks here first. It looks by
 descriptors, through no link, with few of them open however deep the tree is. It changes nothing but the mode of an own
 directory that it could not list, and puts that back.
+
+Tests: tests/owner/hooks/test_temp_dir.py.
 """
 
 import os

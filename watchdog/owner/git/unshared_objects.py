@@ -3,6 +3,8 @@ index and its stashes name, and no branch, remote branch or tag does.
 
 It only looks. Ids are taken from every small file of the entry: whatever git keeps there is found without knowing its
 format, and what only looks like an id is no object (cat-file says so).
+
+Tests: tests/owner/git/test_rescue.py.
 """
 
 import os

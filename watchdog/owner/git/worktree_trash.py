@@ -6,6 +6,8 @@
 
 It lies in the git common dir: beside the tree, `git clean -fdx` would delete it and `git add -A` commit it. Whoever
 finds a container needs nothing else, no registry and no daemon, to bring the worktree back.
+
+Tests: tests/owner/hooks/test_worktree.py, tests/owner/finders/test_expired_trash.py.
 """
 
 import os

@@ -1,6 +1,8 @@
 """What git and the disk say of one linked worktree, and every reason to leave it alone.
 
 It only looks. An answer that cannot be had raises (OwnerCallFailed, OSError): the caller keeps the tree.
+
+Tests: tests/owner/hooks/test_worktree.py, tests/owner/git/test_git.py.
 """
 
 import os

@@ -8,6 +8,8 @@ A hook
 4. leaves alone what it does not understand, and answers `kept` with the reason in words. `failed` is for what a later
    try may fix; a failure never counts as "clean";
 5. may raise: whoever runs it turns that into `failed`.
+
+Tests: tests/owner/hooks/test_worktree.py, tests/owner/hooks/test_temp_dir.py.
 """
 
 from typing import Protocol

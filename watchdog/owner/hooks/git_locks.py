@@ -1,6 +1,8 @@
 """Moves aside git's lock files that the agent's git left in its registered checkout: `owner.git_locks` says when.
 
 In the submodules of that checkout, too: each is a repository of its own.
+
+Tests: tests/owner/git/test_lock_files.py.
 """
 
 import os

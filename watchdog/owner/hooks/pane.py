@@ -2,6 +2,8 @@
 
 It is looked for once more after it was closed. What cannot be closed stays: then the command is given that a person may
 type (`details["retry"]`).
+
+Tests: tests/e2e/test_pane.py.
 """
 
 import os

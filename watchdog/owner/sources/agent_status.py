@@ -3,6 +3,8 @@
 The agent writes it again each 30 s at most, and not by a rename: one that is half written is read at the next look, and
 until then it is not known whether it beats. So it is with one that is damaged for good.
 Times are naive local ones.
+
+Tests: tests/owner/sources/test_orchestrator_db.py.
 """
 
 import math

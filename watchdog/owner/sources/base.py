@@ -14,6 +14,8 @@ A source
 6. compares before it writes: an entry whose token is another is another run's, and stays as it is.
 
 An entry is the word of the uid that owns the file. Which process it means is asked of the kernel, by the daemon.
+
+Tests: tests/owner/sources/test_agent_relay.py.
 """
 
 from collections.abc import Callable

@@ -4,6 +4,8 @@ The format is undocumented and changes (seen in 2.1): a file is read by what it 
 session, but not at a crash, so that its pid may be another process's: `procStart` (field 22 of /proc/PID/stat) tells;
 where a file lacks it, the process has to look like Claude Code. Whose process it is, and whether it is that one, is
 reported by the kernel to the daemon, not by us.
+
+Tests: tests/owner/test_session_states.py, tests/e2e/test_claude_sessions.py.
 """
 
 import contextlib

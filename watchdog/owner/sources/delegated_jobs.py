@@ -3,6 +3,8 @@
 Beside the sessions' YAML: `jobs/<id>.json` (the record; `last_seq` numbers the events) below `jobs/.lock`, and
 `delegate_job_logs/<id>/` with `events.ndjson` and `status.json`. An event is one line: schema_version, seq, job_id,
 event, timestamp, detail. What is sent over MQTT beside them is the program's own affair: nothing is sent from here.
+
+Tests: tests/owner/sources/test_agent_sessions.py.
 """
 
 import fcntl

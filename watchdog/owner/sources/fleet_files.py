@@ -1,4 +1,7 @@
-"""The files of one task of apra-fleet, as they stand now, and whether its wrapper lives. Nothing is changed here."""
+"""The files of one task of apra-fleet, as they stand now, and whether its wrapper lives. Nothing is changed here.
+
+Tests: tests/owner/sources/test_fleet_tasks.py.
+"""
 
 import os
 import re

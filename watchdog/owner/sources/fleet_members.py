@@ -1,6 +1,8 @@
 """The members of apra-fleet, from its `registry.json`: names by their folders, and those that live elsewhere.
 
 Nothing else of that file is kept: it has passwords.
+
+Tests: tests/owner/sources/test_fleet_tasks.py.
 """
 
 import os

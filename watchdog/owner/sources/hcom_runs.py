@@ -1,4 +1,7 @@
-"""What hcom keeps of its runs beside its database: the pid file, launch scripts, and what their processes show."""
+"""What hcom keeps of its runs beside its database: the pid file, launch scripts, and what their processes show.
+
+Tests: tests/owner/sources/test_hcom.py.
+"""
 
 import contextlib
 import itertools

@@ -1,4 +1,7 @@
-"""What runs of agent-relay's agents: `relay-pty` says on its command line whose, and where its files lie."""
+"""What runs of agent-relay's agents: `relay-pty` says on its command line whose, and where its files lie.
+
+Tests: tests/owner/sources/test_agent_relay.py.
+"""
 
 import errno
 import os

@@ -2,6 +2,8 @@
 
 Three things may disagree, beside a row whose tmux session is gone: the session lives and no row says so; it lives with
 another process than its row says; its conversation is not in its row yet (`forget` writes it there at the end).
+
+Tests: tests/owner/sources/test_agent_sessions.py.
 """
 
 import errno

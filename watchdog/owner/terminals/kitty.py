@@ -4,6 +4,8 @@ A command is JSON between `ESC P @kitty-cmd` and `ESC \\`, and so is its answer 
 remote control protocol"; spoken to kitty 0.26.5). We speak it ourselves: no program of kitty's is run, and the process
 that answers is known by the credentials of this very connection, of an abstract socket, too.
 A window's number is given once while its kitty lives.
+
+Tests: tests/owner/terminals/test_other_terminals.py.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Which process is at which terminal: reads of /proc about processes of our own uid. It knows no terminal program."""
+"""Which process is at which terminal: reads of /proc about processes of our own uid. It knows no terminal program.
+
+Tests: tests/owner/terminals/test_panes.py, tests/owner/terminals/test_tmux.py.
+"""
 
 import os
 import re

@@ -2,6 +2,8 @@
 
 A pane's number is given once while its server lives. `--no-auto-start`: none is started for being asked. `-n`: its
 configuration, a program in Lua, is not run.
+
+Tests: tests/owner/terminals/test_other_terminals.py.
 """
 
 import json
