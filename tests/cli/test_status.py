@@ -8,3 +8,9 @@ def test_the_verdict_of_status_counts_what_another_daemon_watches_apart() -> Non
     left = {"name": "a", "holder": "root's daemon (pid 7, /run/s)"}
     first = health._verdict({"agents": 2, "elsewhere": [left]}, [])
     assert first.startswith("fine: 1 agent watched, 1 by another daemon (root's daemon (pid 7, /run/s)), no sweep")
+
+
+def test_a_hold_that_ends_by_itself_is_told_beside_the_verdict() -> None:
+    """`list` showed it above all agents, and `status` was silent; it is no attention, as nothing is to be done."""
+    first = health._verdict({"agents": 2, "doubts": ["the clock was set by +3h"]}, [])
+    assert first.endswith("; kills for silence are held back: the clock was set by +3h")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from watchdog.cli.diagnosis import standstill
+from watchdog.cli.diagnosis import attention, standstill
 from watchdog.cli.output import (
     ELSEWHERE,
     NEEDS_PERSON,
@@ -137,15 +137,20 @@ def _print(lines: list[str], arguments: argparse.Namespace, *, first: bool) -> N
 
 
 def _banner(status: Json) -> Iterator[str]:
-    """Why no agent is judged or killed just now, each reason with what to do about it."""
+    """Why no agent is judged or killed just now, each reason with what to do about it.
+
+    ATTENTION is what `status` calls so; a hold of the daemon that ends by itself, and observe mode, are notes.
+    """
     seen = Seen(uid=os.geteuid(), status=status, sweep_age=sweep_age(status, datetime.now(UTC)))
+    needed, found = attention(seen), standstill(seen)
+    lines = [f"{clean(one.what)}; {clean(one.meaning)}; do: {clean(one.todo)}" for one in found]
+    yield from (f"ATTENTION: {line}" for one, line in zip(found, lines, strict=True) if one in needed)
+    yield from (f"note: {line}" for one, line in zip(found, lines, strict=True) if one not in needed)
     doubts, lasting = status.get("doubts"), status.get("lasting_doubts")
     told = lasting if isinstance(lasting, list) else []
     for why in doubts if isinstance(doubts, list) else []:
         if why not in told:
-            yield f"ATTENTION: kills for silence are held back: {clean(why)}; do: agent-watchdog unhold ends that"
-    for one in standstill(seen):
-        yield f"ATTENTION: {clean(one.what)}; {clean(one.meaning)}; do: {clean(one.todo)}"
+            yield f"note: kills for silence are held back: {clean(why)}; do: agent-watchdog unhold ends that"
 
 
 def _lines(agents: list[Json], arguments: argparse.Namespace) -> Iterator[str]:

@@ -59,7 +59,9 @@ def _verdict(answer: Json, found: list[Finding]) -> str:
     more = f", {len(left)} by another daemon ({holders})" if left else ""
     last = "no sweep has ended yet" if age is None else f"the last sweep ended {ago(max(0.0, age))} ago"
     only = "; it only observes: no agent is killed" if answer.get("mode") == "observe" else ""
-    return f"fine: {clean(count)} agent{'' if count == 1 else 's'} watched{more}, {last}{only}"
+    doubts = answer.get("doubts")
+    held = f"; kills for silence are held back: {local(doubts[0])}" if isinstance(doubts, list) and doubts else ""
+    return f"fine: {clean(count)} agent{'' if count == 1 else 's'} watched{more}, {last}{only}{held}"
 
 
 def _figures(answer: Json) -> None:
