@@ -99,6 +99,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "fault",
         "reads of files of uid 1000 hang (/proc/7/stat): process 7 (agent alpha)",
     ),
+    "agents that cannot be judged": ({"status": {"verdicts": {"unknown": 2}}}, "fault", "2 agents cannot be judged"),
     "a shared service": (
         {"status": {"shared_services": [{"pid": 7, "uid": 5, "name": "codex app-server", "agents": 2, "silent": 1}]}},
         "warn",

@@ -63,6 +63,7 @@ def test_a_beat_in_a_directory_that_is_closed_to_its_agent_is_no_silence() -> No
             inner.chmod(0)
             await made.look(key, made.files.look)
             assert made.unread()
+            assert f"{inner}/beat" in agent.heartbeat.silence.hindrance.unread_why
             agent.heartbeat.silence.lasted = timedelta(minutes=9)
             inner.chmod(0o700)
             await made.look(key, made.files.look)

@@ -40,6 +40,7 @@ def observe(agent: Agent, presence: Presence, now: float, interval: float) -> Ob
         elsewhere=None if holder is None else str(holder),
         members=len(agent.tree.members),
         unread=silence.hindrance.unread,
+        unread_why=silence.hindrance.unread_why,
         halt=silence.hindrance.halt,
         halted=silence.hindrance.halted,
     )

@@ -40,6 +40,7 @@ class Hindrance:
     """Why a silence may not be the agent's own: we cannot hear it, or somebody keeps it from speaking."""
 
     unread: timedelta | None = None  # its file cannot be read, for so long in this silence
+    unread_why: str = ""
     halt: str | None = None  # somebody stopped it on purpose, in words; None: it runs, or was stopped by nobody known
     halted: timedelta = ZERO  # how long that was so in this silence
     channel_lost: bool = False
@@ -178,9 +179,9 @@ class Silence:
             self.hindrance = replace(self.hindrance, channel_lost=False)
             self.forgive()
 
-    def unread_now(self) -> None:
+    def unread_now(self, why: str = "") -> None:
         """Its only beat, a file, cannot be read: how long that lasts is watched until its next word."""
-        self.hindrance = replace(self.hindrance, unread=ZERO)
+        self.hindrance = replace(self.hindrance, unread=ZERO, unread_why=why)
         self.doubts.unsettle()
 
     def read_again(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from watchdog.cli.output import ago, clock, entries, size
+from watchdog.cli.output import ago, clock, entries, entry, size
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
@@ -558,6 +558,18 @@ def _unreadable(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _unjudged(seen: Seen) -> Iterator[Finding]:
+    verdicts = entry((seen.status or {}).get("verdicts"))
+    count = verdicts.get("unknown")
+    if isinstance(count, int) and count and not entries((seen.status or {}).get("unreadable")):
+        yield Finding(
+            "fault",
+            f"{count} agent{'' if count == 1 else 's'} cannot be judged",
+            "as long as it is unknown how one is, it counts neither as ended nor as silent, and a stall is found late",
+            "agent-watchdog list names it, and in the last column the cause",
+        )
+
+
 def _whose(one: dict[str, object]) -> str:
     return f"{one.get('pid')} (agent {one['agent']})" if one.get("agent") else str(one.get("pid"))
 
@@ -769,6 +781,7 @@ ATTENTION: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _hangs,
     _held,
     _unreadable,
+    _unjudged,
     _limited,
     _waiting,
 )

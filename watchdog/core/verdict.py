@@ -53,6 +53,7 @@ class Observation:
     elsewhere: str | None = None  # another daemon, whose it is
     members: int = 0  # processes of its tree that the last scan found
     unread: timedelta | None = None
+    unread_why: str = ""
     halt: str | None = None  # why a person stopped it on purpose, if so; and for how long in this silence
     halted: timedelta = ZERO
 
@@ -108,10 +109,8 @@ def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
         what = "its processes could not be looked at" if seen.hangs is None else f"reading {seen.hangs} hangs"
         return Judgement(Verdict.UNKNOWN, f"{what}, so it counts neither as ended nor as silent")
     if seen.unread is not None and seen.unread <= policy.wait_limit:
-        return Judgement(
-            Verdict.UNKNOWN,
-            f"its heartbeat file could not be read for {span(seen.unread)} (≤ {span(policy.wait_limit)})",
-        )
+        line = f"its heartbeat file could not be read for {span(seen.unread)} (≤ {span(policy.wait_limit)})"
+        return Judgement(Verdict.UNKNOWN, f"{line}: {hide_secrets(seen.unread_why)}" if seen.unread_why else line)
     return None
 
 

@@ -92,7 +92,8 @@ class HeartbeatFiles:
     def _unread(self, agent: Agent, file: _File, why: str) -> None:
         """Its file says nothing. An agent that also beats elsewhere is judged by that."""
         if agent.heartbeat.silence.hindrance.unread is None and agent.heartbeat.rhythm.beats == file.heard:
-            agent.heartbeat.silence.unread_now()
+            path = agent.reg.beat_file or ""
+            agent.heartbeat.silence.unread_now(why if path in why else f"{path}: {why}")
             with logger.caused_by(agent.reg.owner_uid):
                 self._log.event("agent.beat_file_unread", agent_id=agent.agent_id, name=agent.reg.name, why=why)
 
