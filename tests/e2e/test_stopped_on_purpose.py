@@ -59,7 +59,7 @@ def waits(world: World, name: str, words: str) -> None:
     assert not world.count("kill.requested", name=name)
 
 
-@pytest.mark.parametrize("how", ["attached", "seized"])
+@pytest.mark.parametrize("how", ["attached", pytest.param("seized", marks=pytest.mark.faults)])
 def test_one_that_a_debugger_holds_is_waited_for_and_has_a_fresh_limit_when_it_goes_on(world: World, how: str) -> None:
     """Both ways in which debuggers stop a process. It is silent still when it is let go, and then it is a stall."""
     world.start()

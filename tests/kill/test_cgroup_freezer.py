@@ -193,7 +193,13 @@ time.sleep(1000)
 
 
 @needs_v2
-@pytest.mark.parametrize("look", [0.0, 1.0], ids=["looks are quick", "a look takes longer than all of verify"])
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(0.0, id="looks are quick"),
+        pytest.param(1.0, id="a look takes longer than all of verify", marks=pytest.mark.faults),
+    ],
+)
 def test_who_outlives_it_got_kill_and_is_not_said_to_be_held_by_our_own_freezer(
     scene: Scene, own: str, look: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ time.sleep(1000)
     assert ended.reason is None and not any("SIGKILL" in member.sent for member in ended.members)
 
 
+@pytest.mark.faults
 def test_a_grace_that_runs_is_told_of_the_main_process_and_then_of_all(scene: Scene) -> None:
     """The rest gets TERM at half of it."""
     agent = scene.python(

@@ -107,6 +107,7 @@ def test_a_port_where_nobody_listens_is_told_at_once() -> None:
     assert time.monotonic() - began < SOON
 
 
+@pytest.mark.faults
 def test_a_server_that_vanishes_is_left_and_found_again(way: Way) -> None:
     """Nothing is closed, every byte is acknowledged, no answer comes: reading and writing alike."""
     store = Store(way.url(), busy_timeout=LIMIT).open()
