@@ -134,10 +134,12 @@ def test_a_hook_is_one_module_and_one_line(copy: Copy) -> None:
     (copy.top / "tree").mkdir()
     (copy.top / "tree/scratch.txt").touch()
     code = (
+        "import os\n"
         "from watchdog.core.hooks import CleanupSettings, HookContext\n"
         "from watchdog.core.agent import Status\n"
         "from watchdog.owner.helper import built_in_hook\n"
-        "told = HookContext('r', 'scratch', 'a' * 32, 'alpha', 0, Status.KILLED, 'x', None, 'tree', None)\n"
+        "tree = os.path.realpath('tree')\n"
+        "told = HookContext('r', 'scratch', 'a' * 32, 'alpha', 0, Status.KILLED, 'x', None, tree, None)\n"
         "print(*(built_in_hook('scratch', told, CleanupSettings()).message for _ in range(2)), sep='; ')\n"
     )
     assert copy.python("-c", code) == "removed scratch.txt; it wrote none\n"

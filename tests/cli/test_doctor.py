@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -652,3 +653,18 @@ def test_a_warning_of_the_file_is_no_fault(world: World) -> None:
 
     (slip,) = [finding for finding in found if "tpm" in finding["what"]]
     assert slip["severity"] == "warn"
+
+
+def test_a_daemon_that_is_stopped_is_called_so(world: World) -> None:
+    """It "goes on watching", said doctor of one that got SIGSTOP, and offered a restart."""
+    world.start()
+    assert world.daemon is not None
+    stat = Path(f"/proc/{world.daemon.pid}/stat")
+    world.daemon.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: stat.read_text().split(") ")[1][0] == "T", "it is stopped")
+        done = world.cli("doctor", "--config", str(world.config), check=False)
+    finally:
+        world.daemon.send_signal(signal.SIGCONT)
+    assert f"the daemon (process {world.daemon.pid}) is stopped" in done.stdout
+    assert f"do: kill -CONT {world.daemon.pid}\n" in done.stdout

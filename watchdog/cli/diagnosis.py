@@ -69,6 +69,13 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "no client uses a socket there, since another program could answer",
             "stop the daemon, find out who made that directory, remove it, start the daemon",
         )
+    elif seen.status is None and seen.halted:
+        yield Finding(
+            "fault",
+            f"the daemon (process {seen.living}) is stopped: by SIGSTOP, or by a debugger",
+            "no agent is watched as long as it is; that time counts against no agent afterwards",
+            f"kill -CONT {seen.living}",
+        )
     elif seen.status is None and seen.living is not None:
         shut = _first_shut(seen)
         yield Finding(

@@ -295,6 +295,8 @@ def _look_at_lock(seen: Seen, path: str) -> None:
         if any(one[5].rpartition(":")[2] == inode for one in held):
             said = _read(path).strip()
             seen.living = int(said) if said.isdecimal() else seen.living
+            state = _read(f"/proc/{seen.living}/stat").rpartition(") ")[2][:1]
+            seen.halted = state in ("T", "t")
 
 
 def _look_at_wal(seen: Seen, registry: str) -> None:

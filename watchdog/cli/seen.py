@@ -21,6 +21,7 @@ class Seen:
     status: Json | None = None  # the daemon's own answer
     silence: str | None = None  # why there is none
     living: int | None = None  # of a daemon that gives no answer: its pid, as a lock of its own is held
+    halted: bool = False  # and it is stopped (proc_pid_stat(5): T or t)
     last_words: str | None = None  # why the service ended, as its journal has it; where there is no daemon
     others: list[str] = field(default_factory=list)  # further control sockets that a daemon answers on
     left_to_us: dict[str, list[str]] = field(default_factory=dict)  # by their sockets: agents that are ours, they say

@@ -238,7 +238,8 @@ def _open(path: str) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror}; put the pid file in a directory of its own uid"]) from None
+        own = "chmod 600 it" if os.path.isfile(path) else "put it in a directory of the daemon's own uid"
+        raise ConfigError([f"{path}: {error.strerror}; {own}"]) from None
     found = os.fstat(descriptor)
     is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1
     if not is_ours or not (path.endswith((".pid", ".lock")) or _holds_a_pid(descriptor)):
