@@ -27,6 +27,11 @@ from places import SOURCE, UNIT, Refused, Target, host_layout, own_layout, refus
 COMMANDS = ("agent-watchdog", "agent-watchdogd")
 
 
+def booted() -> bool:
+    """Whether systemd is this host's init (sd_booted(3))."""
+    return os.path.isdir("/run/systemd/system")
+
+
 class Manager:
     """systemctl of the host or of one person; silent for a staged tree and where systemd does not run."""
 
@@ -38,7 +43,7 @@ class Manager:
         if shutil.which("systemctl") is None:
             return False
         if os.geteuid() == 0:
-            return os.path.isdir("/run/systemd/system")  # sd_booted(3)
+            return booted()
         return self._ask("list-units").returncode == 0
 
     def _ask(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -170,7 +175,8 @@ def say_what_next(target: Target, manager: Manager, *, new_here: bool) -> None:
         print(f"{UNIT} was restarted; agents and their state were kept")
     if os.geteuid():
         name = pwd.getpwuid(os.geteuid()).pw_name
-        if manager.present and not Path(f"/var/lib/systemd/linger/{name}").exists():
+        # A user's manager runs only while they are logged in: the host's is what matters.
+        if booted() and not Path(f"/var/lib/systemd/linger/{name}").exists():
             print(f"so that it lives without a login:  loginctl enable-linger {name}")
         if not on_path:
             print(f"not on your PATH: {layout.binaries}")

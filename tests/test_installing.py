@@ -14,6 +14,7 @@ from tests.world import BIN, World, make_world
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "systemd"))
+import install  # noqa: E402
 from checks import room, tell_who_runs, would_start  # noqa: E402
 from install import Manager, say_what_next, uninstall  # noqa: E402
 from places import UNIT, Refused, Target, own_layout  # noqa: E402
@@ -74,9 +75,10 @@ def test_what_starts_it_without_systemd_works_as_it_stands(
 def test_lingering_is_advised_only_where_there_is_systemd(
     target: Target, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], systemd: bool
 ) -> None:
-    """Without it there is no loginctl, and nothing that could linger: the advice could not be followed."""
+    """Without it there is no loginctl, and nothing that could linger. The user's own manager may not run now."""
     manager = Manager(target)
-    manager.present = systemd
+    manager.present = False
+    monkeypatch.setattr(install, "booted", lambda: systemd)
     monkeypatch.setattr(Manager, "running", lambda _: False)
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
 

@@ -225,8 +225,7 @@ def test_what_a_budget_leaves_is_read_later_and_each_socket_gets_its_turn(direct
     heard: list[tuple[str, Message]] = []
 
     async def main() -> None:
-        sockets = NotifySockets(directory, lambda agent, message: heard.append((agent, message)))
-        sockets.budget = Rationed(4)
+        sockets = NotifySockets(directory, lambda agent, message: heard.append((agent, message)), budget=Rationed(4))
         paths = [sockets.open(str(number), os.geteuid()) for number in range(10)]
         for path in paths:
             for number in range(8):

@@ -46,7 +46,7 @@ def test_it_is_active_when_it_is_ready_and_tells_what_it_does(machine: Machine) 
         ),
         "the status of the sweep",
     )
-    assert shown == {"StatusText": "watching 1 agent, 0 being ended", "SubState": "running"}
+    assert shown == {"StatusText": "watching 1 agent, 0 being killed", "SubState": "running"}
     assert (machine.root / "var/lib/agent-watchdog").stat().st_mode & 0o7777 == 0o700
     assert machine.systemctl("status", UNIT).count("agent-watchdogd\n") == 1
 

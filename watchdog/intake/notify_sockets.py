@@ -83,7 +83,7 @@ class NotifySockets:
         self._number = 0
         self._inodes: dict[str, tuple[int, int]] = {}  # by agent: device and inode of what we bound at its path
         self._former: dict[str, socket.socket] = {}  # by agent: the one before, whose place was lost
-        self.budget: MessageBudget | None = None  # None: all users' messages are read alike
+        self.budget = budget  # None: all users' messages are read alike
         self._ready = select.epoll()  # itself readable while one of the sockets is (epoll(7))
         self._looked = float("-inf")  # by the loop's clock
         self._resting: asyncio.TimerHandle | None = None
