@@ -101,6 +101,7 @@ def test_a_stalled_agent_whose_socket_was_made_again_is_ended(world: World) -> N
         world.wait_status(name, "killed", seconds=30)
 
 
+@pytest.mark.faults
 def test_where_no_socket_can_be_made_the_silence_is_the_channels(world: World) -> None:
     """A file lies in the place of the directory: said as channel_lost, nobody dies of it; found again, judged again."""
     world.configure(**TIMES)
@@ -216,6 +217,7 @@ def test_a_child_service_speaks_of_itself(world: World) -> None:
     assert not any(map(alive, pids))
 
 
+@pytest.mark.faults
 def test_the_descriptors_of_run_and_daemon_stay_level_when_sockets_go_again_and_again(world: World) -> None:
     """The former sockets that are still read are few."""
     world.configure(**TIMES)
@@ -245,6 +247,7 @@ def test_the_descriptors_of_run_and_daemon_stay_level_when_sockets_go_again_and_
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a user's /run/user that the user cannot make")
+@pytest.mark.faults
 def test_the_last_logout_takes_a_users_sockets_along() -> None:
     """logind wipes /run/user/UID under a living agent of the host's daemon: `run` tells it, and nobody is ended.
 

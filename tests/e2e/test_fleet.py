@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
+import pytest
+
 from tests.bench.crowd import watched_crowd
 from tests.helpers_of_owners import Stopper
 from tests.world import World, make_world, pids_with, started_at, wait_for
@@ -46,6 +48,7 @@ STALLED = {
 }
 
 
+@pytest.mark.faults
 def test_of_twenty_five_agents_exactly_the_five_stalled_ones_die(world: World) -> None:
     """Beating, on a lease, busy, waiting, idle, unpromised and waiting for a child agent: none of these is a stall."""
     world.configure(**TIMES)

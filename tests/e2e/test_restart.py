@@ -44,6 +44,7 @@ def temp_dir_of(world: World, name: str) -> Path:
     return path
 
 
+@pytest.mark.faults
 def test_a_daemon_killed_in_the_middle_of_a_kill_ends_the_same_story(world: World) -> None:
     """SIGKILL after TERM was sent to a deaf agent: the next daemon goes on, hooks run once, others get no signal."""
     world.configure(**TIMES, kill={"grace_seconds": 8})

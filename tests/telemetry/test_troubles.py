@@ -173,8 +173,7 @@ def test_a_hook_that_hangs_is_found_in_its_second_try(world: World, tmp_path: Pa
     assert code == 1 and "the cleanup hook own ran out of time for alpha in try" in first
     found = world.cli("doctor", check=False)
     assert found.returncode == 1 and "own ran out of time for alpha" in found.stdout
-    wait_for(lambda: "is running" in world.cli("why", "alpha").stdout, "a try runs")
-    why = world.cli("why", "alpha").stdout
+    why = wait_for(lambda: told if "is running" in (told := world.cli("why", "alpha").stdout) else "", "a try runs")
     assert "It has ended by itself; its cleanup goes on, and waits for the hook own, try " in why
     assert "running after" not in why
 

@@ -116,13 +116,13 @@ class ControlSocket:
 
     def _tell(self, missing: dict[str, str]) -> None:
         """Whose socket cannot be made, and whose could at last."""
-        for agent_id in missing.keys() ^ self._missing.keys():
-            agent, why = self.context.fleet.get(agent_id), missing.get(agent_id)
+        for agent_id in missing.keys() | self._missing.keys():
+            agent, former, why = self.context.fleet.get(agent_id), self._missing.get(agent_id), missing.get(agent_id)
             log = self.context.log.bind(agent_id=agent_id, name=agent.reg.name if agent is not None else None)
-            if why is None:
-                log.event("agent.socket_found")
-            elif why:  # else its `run` makes it again
+            if why and not former:  # without a reason its `run` makes it again
                 log.event("agent.socket_blocked", why=why)
+            elif former and why is None:
+                log.event("agent.socket_found")
 
     def _made(self, places: Places, of_run: dict[str, str]) -> tuple[Made, dict[str, str]] | None:
         """In a thread. None: the directory is as it was when all lay there; it changes with each that comes or goes."""
