@@ -173,7 +173,7 @@ def test_a_default_file_that_vanishes_changes_nothing(tmp_path: Path, monkeypatc
 
     default.unlink()
 
-    with pytest.raises(ConfigError, match="no such file"):
+    with pytest.raises(ConfigError, match="is gone; put it back"):
         read()
 
 

@@ -45,7 +45,7 @@ def test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged(world: 
     _, transcript = claude(world, "alpha")
     resume = f"cd {world.dir} && claude --resume {ID}"
     refused = world.cli("purge", "alpha", "--yes", check=False)
-    assert (refused.returncode, "end it first" in refused.stderr) == (1, True)
+    assert (refused.returncode, "stop it first" in refused.stderr) == (1, True)
 
     stopped = world.json("stop", "alpha", "--reason", "lunch")
     assert (stopped["status"], stopped["resumable"], stopped["resume"]) == ("stopped", True, resume)
