@@ -65,7 +65,8 @@ def starts(settings: config.Settings) -> str | None:
         ensure_directories(settings.state_dir, settings.runtime_dir)
         locks = InstanceLocks(settings, logger.get_logger())
         try:
-            with closing(Store(settings.registry_url).open()) as store:
+            with closing(Store(settings.registry_url)) as store:  # also one whose opening fails: else a later
+                store.open()  # collection closes it, and takes its -wal along
                 store.add_hold(None, "a write", os.geteuid(), Clock().now().wall, host="here")
         finally:
             locks.close()

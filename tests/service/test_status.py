@@ -17,12 +17,19 @@ from watchdog.agents.agent import Agent
 from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock
+from watchdog.concurrency import threads
 from watchdog.config.settings import load
 from watchdog.core.agent import Policy, Registration, State, Status, Verdict
 from watchdog.processes.bounded import Hung
 from watchdog.registry.rows import HoldRow
 from watchdog.service.status import DaemonStatus
 from watchdog.telemetry.queue_handler import LogHealth
+
+
+@pytest.fixture(autouse=True)
+def _nothing_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another test has left hanging in this process is not of these."""
+    monkeypatch.setattr(threads, "overdue", dict)
 
 
 def made(*agents: Agent, **changes: Any) -> DaemonStatus:
