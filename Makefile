@@ -32,7 +32,7 @@ run: $(BIN)/.ready ## your own daemon, in the foreground (the first time: half a
 
 test: $(BIN)/.ready ## the tests (a few minutes; real processes, real git, real SQLite)
 	@$(BIN)/python -m compileall -q watchdog # else, with PYTHONDONTWRITEBYTECODE, each process would compile it again
-	@$(BIN)/python -m pytest -n 10 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 8 --dist worksteal $(ARGS)
 
 demo: $(BIN)/.ready ## a silent, a healthy and a crashed agent: about 20 seconds
 	@$(BIN)/python -m tests.demo

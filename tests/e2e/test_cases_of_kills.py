@@ -408,8 +408,12 @@ def test_f5_an_entry_stays_until_its_process_has_gone(world: World) -> None:
     renamed = world.registered("renamed", sys.executable, "-c", RENAMED)
     name = Path(f"/proc/{renamed.pid}/comm")
     wait_for(lambda: name.read_text() == "a) Z 1 (b\n", "it has renamed itself")
-    trees = {n: pids_with("AGENT_WATCHDOG_ID", world.agents()[n]["agent_id"]) for n in ("late", "renamed")}
-    assert {n: len(pids) for n, pids in trees.items()} == {"late": 2, "renamed": 1}
+
+    def whole() -> dict[str, list[int]] | None:
+        found = {n: pids_with("AGENT_WATCHDOG_ID", world.agents()[n]["agent_id"]) for n in ("late", "renamed")}
+        return found if {n: len(pids) for n, pids in found.items()} == {"late": 2, "renamed": 1} else None
+
+    trees = wait_for(whole, "the grandchild has begun")
     one_beat(world, "renamed")
 
     world.wait_event("kill.signal_sent", name="late")
