@@ -29,6 +29,7 @@ class ControlSocket:
         self._open = AsyncExitStack()
         self._inode: int | None = None
         self._stamp: tuple[int, int, int] | None = None  # of the notify directory, when all lay there
+        self._blocked: set[str] = set()  # of these agents it was told that their socket cannot be made
         self._missing: dict[str, str] = {}  # agents whose socket does not lie there, and why it could not be made
         self._cut_off: set[str] = set()  # agents that could not reach us while our socket was gone
         self._said = False
@@ -117,11 +118,13 @@ class ControlSocket:
     def _tell(self, missing: dict[str, str]) -> None:
         """Whose socket cannot be made, and whose could at last."""
         for agent_id in missing.keys() | self._missing.keys():
-            agent, former, why = self.context.fleet.get(agent_id), self._missing.get(agent_id), missing.get(agent_id)
+            agent, why = self.context.fleet.get(agent_id), missing.get(agent_id)
             log = self.context.log.bind(agent_id=agent_id, name=agent.reg.name if agent is not None else None)
-            if why and not former:  # without a reason its `run` makes it again
+            if why and agent_id not in self._blocked:  # without a reason its `run` makes it again
+                self._blocked.add(agent_id)
                 log.event("agent.socket_blocked", why=why)
-            elif former and why is None:
+            elif why is None and agent_id in self._blocked:
+                self._blocked.discard(agent_id)
                 log.event("agent.socket_found")
 
     def _made(self, places: Places, of_run: dict[str, str]) -> tuple[Made, dict[str, str]] | None:
