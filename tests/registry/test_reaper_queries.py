@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from tests.registry.samples import HERE, NOW, add
 from watchdog.core.agent import Registration, Status
@@ -50,6 +51,22 @@ def test_the_ended_of_this_host_come_newest_first_and_bounded(store: Store) -> N
     assert store.living_ids("h1") == {"living"}
     assert store.owners("h1") == {1000, 1001}
     assert {row.registration.agent_id for row in store.agents_by_id({"a", "living", "nobody"})} == {"a", "living"}
+
+
+def test_lists_of_any_length_are_few_statements(store: Store) -> None:
+    """Each statement stays prepared on every connection: one for each length of a list grew memory for hours."""
+    ids = [f"a{number}" for number in range(50)]
+    for agent_id in ids:
+        add(store, agent_id)
+    texts: set[str] = set()
+
+    def note(_c: object, _cursor: object, statement: str, *_: object) -> None:
+        texts.add(statement)
+
+    event.listen(store.engines.reading, "before_cursor_execute", note)
+    for size in range(1, 51):
+        assert len(store.agents_by_id(ids[:size])) == size
+    assert len(texts - {"BEGIN"}) == 7  # 1, 2, 4, 8, 16, 32, 64
 
 
 def test_a_row_that_cannot_be_read_hides_no_other_and_counts_as_living(store: Store, database: Path) -> None:

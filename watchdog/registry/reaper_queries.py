@@ -11,7 +11,7 @@ from sqlalchemy import Select, and_, bindparam, exists, or_, select, text, updat
 
 from watchdog.core.agent import ENDED
 from watchdog.registry.column_decoders import Raw
-from watchdog.registry.query_base import Queries, values
+from watchdog.registry.query_base import Queries, padded, values
 from watchdog.registry.row_codec import from_members, to_agent, to_members, to_run
 from watchdog.registry.rows import AgentRow, Json, RunRow, TreeRow
 from watchdog.registry.schema import LIVE_SQL, OPEN_STATUSES, agent_lifecycle, cleanup_run, kill_request
@@ -53,7 +53,7 @@ class LeftoverQueries(Queries):
 
     def agents_by_id(self, agent_ids: Collection[str]) -> list[AgentRow]:
         """Those of these ids that have a row that can be read, ended or not."""
-        return self._rows(select(agent_lifecycle).where(_agents.agent_id.in_(sorted(agent_ids))), to_agent)[0]
+        return self._rows(select(agent_lifecycle).where(_agents.agent_id.in_(padded(agent_ids))), to_agent)[0]
 
     def living_ids(self, host: str) -> set[str]:
         """Ids of this host that have not ended, those of rows that cannot be read among them."""
@@ -76,7 +76,7 @@ class LeftoverQueries(Queries):
 
     def remembered(self, agent_ids: Sequence[str]) -> dict[str, tuple[Json, ...]]:
         """Whom the orders to end these agents have committed as members of their trees."""
-        query = select(_requests.agent_id, _requests.members).where(_requests.agent_id.in_(agent_ids))
+        query = select(_requests.agent_id, _requests.members).where(_requests.agent_id.in_(padded(agent_ids)))
 
         def pair(raw: Raw) -> tuple[str, tuple[Json, ...]]:
             return str(raw["agent_id"]), to_members(raw)
@@ -103,7 +103,7 @@ class LeftoverQueries(Queries):
     def failed_runs(self, agent_ids: Collection[str]) -> list[RunRow]:
         """Hook runs of these agents whose last try did not end well, or that are tried again; first begun first."""
         again = and_(_runs.status == "running", _runs.attempts > 1)
-        query = select(cleanup_run).where(_runs.agent_id.in_(sorted(agent_ids)), or_(_runs.status.in_(_FAILED), again))
+        query = select(cleanup_run).where(_runs.agent_id.in_(padded(agent_ids)), or_(_runs.status.in_(_FAILED), again))
         return self._rows(query.order_by(_runs.started_at, _runs.run_id), to_run)[0]
 
     def kept_in_use(self, host: str, before: datetime, since: datetime, limit: int = 50) -> list[RunRow]:

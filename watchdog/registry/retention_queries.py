@@ -12,7 +12,7 @@ from typing import assert_never
 from sqlalchemy import Select, delete, or_, select
 
 from watchdog.core.agent import ENDED, LIVE
-from watchdog.registry.query_base import Queries, values
+from watchdog.registry.query_base import Queries, padded, values
 from watchdog.registry.schema import (
     OPEN_STATUSES,
     TASK_ENDED,
@@ -53,21 +53,22 @@ class RetentionQueries(Queries):
 
     def forget(self, kind: RetentionKind, keys: Sequence[str | int]) -> int:
         """Delete these in one transaction; returns how many. A power cut may bring the last ones back."""
+        listed = padded(keys)
         with self.engines.begin(self.engines.quick) as connection:
             match kind:
                 case RetentionKind.AGENTS:
-                    ended = _agents.status.in_(values(ENDED)) & _agents.agent_id.in_(keys)
+                    ended = _agents.status.in_(values(ENDED)) & _agents.agent_id.in_(listed)
                     for table in (kill_request, cleanup_run):
                         column = table.columns.agent_id
                         connection.execute(delete(table).where(column.in_(select(_agents.agent_id).where(ended))))
                     return connection.execute(delete(agent_lifecycle).where(ended)).rowcount
                 case RetentionKind.TASKS:
-                    still = _tasks.task_id.in_(keys) & _tasks.status.in_(TASK_ENDED)  # it may be worked on again
+                    still = _tasks.task_id.in_(listed) & _tasks.status.in_(TASK_ENDED)  # it may be worked on again
                     return connection.execute(delete(orchestrator_task).where(still)).rowcount
                 case RetentionKind.HOLDS:
-                    return connection.execute(delete(operator_hold).where(_holds.id.in_(keys))).rowcount
+                    return connection.execute(delete(operator_hold).where(_holds.id.in_(listed))).rowcount
                 case RetentionKind.EVENTS:
-                    return connection.execute(delete(lifecycle_event).where(_events.id.in_(keys))).rowcount
+                    return connection.execute(delete(lifecycle_event).where(_events.id.in_(listed))).rowcount
                 case _:
                     assert_never(kind)
 

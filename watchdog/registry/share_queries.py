@@ -11,7 +11,7 @@ from typing import Any, assert_never
 from sqlalchemy import ColumnElement, FromClause, LargeBinary, Table, cast, delete, func, literal, select
 
 from watchdog.core.agent import ENDED
-from watchdog.registry.query_base import Queries, values
+from watchdog.registry.query_base import Queries, padded, values
 from watchdog.registry.retention_queries import RetentionKind, needed_agents
 from watchdog.registry.schema import (
     TASK_ENDED,
@@ -90,7 +90,7 @@ class ShareQueries(Queries):
     def forget_events_of(self, agent_ids: Sequence[str]) -> int:
         """The history of agents whose rows are forgotten; how many events."""
         with self.engines.begin(self.engines.quick) as connection:
-            return connection.execute(delete(lifecycle_event).where(_events.agent_id.in_(agent_ids))).rowcount
+            return connection.execute(delete(lifecycle_event).where(_events.agent_id.in_(padded(agent_ids)))).rowcount
 
 
 def total(uses: Mapping[int, Counter[RetentionKind]], uids: Collection[int]) -> Counter[RetentionKind]:
