@@ -99,9 +99,10 @@ def test_a_daemon_in_the_background_keeps_its_descriptors_apart(world: World) ->
         str(pid_file),
     }
     assert not [path for path in opened.values() if "/tty" in path or "/pts" in path]
-    wait_for(
-        lambda: pipes(pid) <= {each for child in children(pid) for each in pipes(child)}, "only helpers have pipes"
-    )
+    if os.geteuid() == 0:  # helpers are not dumpable: only root may read their descriptors
+        wait_for(
+            lambda: pipes(pid) <= {each for child in children(pid) for each in pipes(child)}, "only helpers have pipes"
+        )
     # Each file has grown by its own, and holds nobody else's.
     assert pid_in(pid_file) == pid
     assert world.log.stat().st_size > size
