@@ -13,17 +13,17 @@ from tests.registry.samples import add
 from watchdog.agents import registration_backup
 from watchdog.host import clock_steps
 from watchdog.registry.damage import TRACES, put_aside
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 
 AT = datetime(2026, 11, 29, 20, 15, tzinfo=UTC)
 
 
 @pytest.fixture
-def filled(store: Store, database: Path) -> Path:
+def filled(registry: Registry, database: Path) -> Path:
     """A registry of some pages whose daemon has ended."""
     for number in range(40):
-        add(store, f"a{number}")
-    store.close()
+        add(registry, f"a{number}")
+    registry.close()
     return database
 
 
@@ -93,8 +93,8 @@ def test_what_is_damaged_is_put_aside_whole(filled: Path, damage: object, why: s
     assert lost.kept_as == f"{filled}.damaged-20261129T201500Z"
     assert Path(lost.kept_as).read_bytes() == was
     assert not filled.exists() and not Path(f"{filled}-wal").exists()
-    with closing(Store(f"sqlite:///{filled}").open()) as opened:
-        assert opened.live_agents("here") == ([], [])
+    with closing(Registry(f"sqlite:///{filled}").open()) as opened:
+        assert opened.agents.live("here") == ([], [])
 
 
 def test_a_second_one_in_the_same_second_replaces_nothing(filled: Path) -> None:
@@ -108,22 +108,22 @@ def test_a_second_one_in_the_same_second_replaces_nothing(filled: Path) -> None:
 def test_a_sound_registry_stays(filled: Path) -> None:
     """Also with what was committed lying in its -wal alone, as after a crash."""
     assert put_aside(f"sqlite:///{filled}", str(filled.parent), AT) is None
-    with closing(Store(f"sqlite:///{filled}").open()) as opened:
+    with closing(Registry(f"sqlite:///{filled}").open()) as opened:
         add(opened, "late")
         copy = filled.parent / "crashed"
         copy.mkdir()
         for path in filled.parent.glob("registry.db*"):
             (copy / path.name).write_bytes(path.read_bytes())
     assert put_aside(f"sqlite:///{copy}/registry.db", str(copy), AT) is None
-    with closing(Store(f"sqlite:///{copy}/registry.db").open()) as opened:
-        assert opened.agent("late") is not None
+    with closing(Registry(f"sqlite:///{copy}/registry.db").open()) as opened:
+        assert opened.agents.get("late") is not None
 
 
-def test_one_that_is_locked_or_of_another_revision_stays(store: Store, database: Path) -> None:
+def test_one_that_is_locked_or_of_another_revision_stays(registry: Registry, database: Path) -> None:
     """What may pass is no damage; a newer version's registry is refused by `open`, an older one's is migrated."""
-    with store.engines.begin(store.engines.durable) as connection:
+    with registry.engines.begin(registry.engines.durable) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = 'ffff'"))
-    store.close()
+    registry.close()
     assert put_aside(f"sqlite:///{database}", str(database.parent), AT) is None
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

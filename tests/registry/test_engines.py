@@ -8,23 +8,23 @@ import pytest
 
 from watchdog.errors import ConfigError
 from watchdog.registry import postgresql
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 
 
 @pytest.mark.parametrize("url", ["nonsense", "sqlite://", "sqlite:///relative.db", "sqlite:///:memory:", "mysql://x/y"])
 def test_a_url_that_cannot_be_used_is_refused_with_the_right_form(url: str) -> None:
     """Before anything is opened."""
     with pytest.raises(ConfigError, match=r"registry\.url.*; use "):
-        Store(url)
+        Registry(url)
 
 
 def test_a_postgresql_url_means_psycopg_and_hides_its_password() -> None:
     """`postgresql://` alone names another driver in each SQLAlchemy."""
     pytest.importorskip("psycopg")
-    store = Store("postgresql://user:secret@host/db?application_name=x")
-    assert store.engines.durable.dialect.driver == "psycopg"
-    assert "secret" not in store.engines.place
-    store.close()
+    registry = Registry("postgresql://user:secret@host/db?application_name=x")
+    assert registry.engines.durable.dialect.driver == "psycopg"
+    assert "secret" not in registry.engines.place
+    registry.close()
 
 
 def test_a_missing_driver_is_told_as_an_installed_host_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_a_missing_driver_is_told_as_an_installed_host_gets_it(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "psycopg", None)
     try:
         with pytest.raises(ConfigError, match="run make install EXTRAS=postgres ") as fault:
-            Store("postgresql://u@h/d")
+            Registry("postgresql://u@h/d")
     finally:
         postgresql._bounded.cache_clear()
     extra = str(fault.value).partition("EXTRAS=")[2].split()[0]

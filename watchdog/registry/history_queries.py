@@ -24,7 +24,7 @@ _FINAL = frozenset({"done", "nothing", "kept"})  # a run that ended so is not do
 
 
 class HistoryQueries(Queries):
-    """The part of `Store` that is about what was done and what happened."""
+    """`registry.history`: what was done and what happened."""
 
     def __init__(self, engines: Engines) -> None:
         super().__init__(engines)

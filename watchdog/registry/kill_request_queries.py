@@ -23,8 +23,8 @@ _columns = kill_request.columns
 _EVENTS = {"done": "kill.finished", "withdrawn": "kill.withdrawn", "unkillable": "kill.unkillable"}
 
 
-class RequestQueries(Queries):
-    """The part of `Store` that is about kill requests."""
+class KillRequestQueries(Queries):
+    """`registry.kills`: the kill requests."""
 
     def open_request(
         self,

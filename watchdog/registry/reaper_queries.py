@@ -3,18 +3,18 @@
 All are bounded: a host may have ended a hundred thousand agents within `retention_days`, and each round looks again.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, exists, or_, select, text, update
+from sqlalchemy import Select, and_, exists, or_, select
 
 from watchdog.core.agent import ENDED
 from watchdog.registry.column_decoders import Raw
 from watchdog.registry.query_base import Queries, values
-from watchdog.registry.row_codec import from_members, to_agent, to_members, to_run
-from watchdog.registry.rows import AgentRow, Json, RunRow, TreeRow
-from watchdog.registry.schema import LIVE_SQL, OPEN_STATUSES, agent_lifecycle, cleanup_run, kill_request
+from watchdog.registry.row_codec import to_agent, to_members, to_run
+from watchdog.registry.rows import AgentRow, Json, RunRow
+from watchdog.registry.schema import OPEN_STATUSES, agent_lifecycle, cleanup_run, kill_request
 
 _agents = agent_lifecycle.columns
 _requests = kill_request.columns
@@ -25,20 +25,13 @@ _IN_USE = '"in_use":true'  # in the details of a run that kept something for not
 _TRASH = "/agent-watchdog/trash/"  # what a hook's details say of a worktree in the trash: COMMON + this + AGENT/tree
 
 
-_SAVE_TREES = (
-    update(agent_lifecycle)
-    .where(_agents.agent_id == bindparam("key"), text(LIVE_SQL))
-    .values(home_cgroup=bindparam("home"), members=bindparam("found"))
-)
-
-
 def _ended(query: Select[Any], host: str, limit: int) -> Select[Any]:
     ended = query.where(_agents.host == host, _agents.status.in_(values(ENDED)))
     return ended.order_by(_agents.completed_at.desc(), _agents.agent_id).limit(limit)
 
 
 class LeftoverQueries(Queries):
-    """The part of `Store` that is about what dead agents may have left."""
+    """`registry.leftovers`: what dead agents may have left."""
 
     def ended_agents(self, host: str, owner_uid: int, limit: int = 500) -> list[AgentRow]:
         """The agents of an owner on this host that ended last, the newest first. Unreadable rows are left out."""
@@ -51,28 +44,11 @@ class LeftoverQueries(Queries):
         with self.engines.begin(self.engines.reading) as connection:
             return [str(one) for one in connection.scalars(query)]
 
-    def agents_by_id(self, agent_ids: Collection[str]) -> list[AgentRow]:
-        """Those of these ids that have a row that can be read, ended or not."""
-        return self._rows(select(agent_lifecycle).where(_agents.agent_id.in_(sorted(agent_ids))), to_agent)[0]
-
     def living_ids(self, host: str) -> set[str]:
         """Ids of this host that have not ended, those of rows that cannot be read among them."""
         query = select(_agents.agent_id).where(_agents.host == host, _agents.status.not_in(values(ENDED)))
         with self.engines.begin(self.engines.reading) as connection:
             return {str(one) for one in connection.scalars(query)}
-
-    def owners(self, host: str) -> set[int]:
-        """The uids that had an agent here, as far as the registry remembers."""
-        query = select(_agents.owner_uid).where(_agents.host == host).distinct()
-        with self.engines.begin(self.engines.reading) as connection:
-            return {uid for uid in connection.scalars(query) if isinstance(uid, int) and 0 <= uid < 2**32}
-
-    def save_trees(self, rows: Iterable[TreeRow]) -> None:
-        """Write whom a look saw in the trees of the living; as little flushed as a sweep."""
-        batch = [{"key": row.agent_id, "home": row.home_cgroup, "found": from_members(row.members)} for row in rows]
-        if batch:
-            with self.engines.begin(self.engines.quick) as connection:
-                connection.execute(_SAVE_TREES, batch)
 
     def remembered(self, agent_ids: Sequence[str]) -> dict[str, tuple[Json, ...]]:
         """Whom the orders to end these agents have committed as members of their trees."""

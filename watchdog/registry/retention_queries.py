@@ -40,7 +40,7 @@ class RetentionKind(StrEnum):
 
 
 class RetentionQueries(Queries):
-    """The part of `Store` that forgets."""
+    """`registry.retention`: finds and deletes what is old."""
 
     def due(self, kind: RetentionKind, before: datetime, host: str, limit: int = 10_000) -> list[str | int]:
         """Keys of what is over since before then.

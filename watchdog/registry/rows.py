@@ -1,4 +1,4 @@
-"""What the store gives and takes, as frozen values.
+"""What the registry gives and takes, as frozen values.
 
 A row is the border to the database: durations are plain seconds here and say so in their names.
 

@@ -34,7 +34,7 @@ Uses = dict[int, Counter[RetentionKind]]
 
 
 class ShareQueries(Queries):
-    """The part of `Store` that knows whose rows there are."""
+    """`registry.shares`: whose rows there are, and how large."""
 
     def bytes_in_use(self) -> int:
         """Of the database; what was deleted is not in use, though the file keeps its size."""

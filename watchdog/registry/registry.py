@@ -1,4 +1,4 @@
-"""Whether the registry is fit for use, and whether this daemon is the only one of its host on it."""
+"""`Registry`: the database, with one object for each subject of its queries. The event loop uses `AsyncRegistry`."""
 
 import secrets
 from datetime import UTC, datetime, timedelta
@@ -7,13 +7,43 @@ from sqlalchemy import delete, false, insert, select, text, update
 
 from watchdog.errors import AlreadyRunning, RegistryUnavailable
 from watchdog.registry import postgresql
-from watchdog.registry.engines import in_order
-from watchdog.registry.query_base import Queries
+from watchdog.registry.agent_detail_queries import AgentDetailQueries
+from watchdog.registry.agent_queries import AgentQueries
+from watchdog.registry.engines import Engines, in_order
+from watchdog.registry.history_queries import HistoryQueries
+from watchdog.registry.kill_request_queries import KillRequestQueries
+from watchdog.registry.reaper_queries import LeftoverQueries
+from watchdog.registry.retention_queries import RetentionQueries
 from watchdog.registry.schema import REVISION, lifecycle_event, metadata
+from watchdog.registry.share_queries import ShareQueries
 
 
-class HealthQueries(Queries):
-    """The part of `Store` that is about the database itself."""
+class Registry:
+    """One database: `registry.agents.find(...)`, `registry.kills.save_step(...)`, `registry.history.events(...)`.
+
+    Every query is one transaction and raises RegistryUnavailable when the database fails it. The methods here are about
+    the database itself: open, close, whether it is fit for use, and which host's daemon is connected to it.
+    """
+
+    def __init__(self, url: str, *, busy_timeout: timedelta = timedelta(seconds=5)) -> None:
+        """Name the database; `open()` opens it. Raises ConfigError for a URL that cannot be used."""
+        self.engines = Engines(url, busy_timeout)
+        self.agents = AgentQueries(self.engines)
+        self.agent_details = AgentDetailQueries(self.engines)
+        self.kills = KillRequestQueries(self.engines)
+        self.history = HistoryQueries(self.engines)
+        self.leftovers = LeftoverQueries(self.engines)
+        self.retention = RetentionQueries(self.engines)
+        self.shares = ShareQueries(self.engines)
+
+    def open(self) -> "Registry":
+        """Create or migrate. Raises ConfigError for a newer revision, UnsafeDirectory for a foreign file."""
+        self.engines.open()
+        return self
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engines.close()
 
     def probe(self, *, trial: bool = False) -> None:
         """Look at every table and column, and commit durably what changes nothing. Raises RegistryUnavailable.

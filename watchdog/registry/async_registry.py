@@ -1,10 +1,9 @@
-"""`Store`: every query of the registry. Synchronous; the event loop reaches it through `AsyncStore`."""
+"""`AsyncRegistry`: the registry for the event loop, whose reads and writes run in threads."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -12,14 +11,8 @@ from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lanes, Turns, lane
 from watchdog.concurrency.threads import Pool
 from watchdog.errors import RegistryUnavailable
-from watchdog.registry.agent_queries import AgentQueries
-from watchdog.registry.engines import Engines, Undone
-from watchdog.registry.health_queries import HealthQueries
-from watchdog.registry.history_queries import HistoryQueries
-from watchdog.registry.kill_request_queries import RequestQueries
-from watchdog.registry.reaper_queries import LeftoverQueries
-from watchdog.registry.retention_queries import RetentionQueries
-from watchdog.registry.share_queries import ShareQueries
+from watchdog.registry.engines import Undone
+from watchdog.registry.registry import Registry
 
 _clock = Clock()
 P = ParamSpec("P")
@@ -32,26 +25,7 @@ HUNG = 8.0
 LOOK = 0.5  # seconds between two looks whether the writer has hung
 
 
-class Store(
-    AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, ShareQueries, LeftoverQueries
-):
-    """One registry. Every method is one transaction and raises RegistryUnavailable when the database fails it."""
-
-    def __init__(self, url: str, *, busy_timeout: timedelta = timedelta(seconds=5)) -> None:
-        """Name the database; `open()` opens it. Raises ConfigError for a URL that cannot be used."""
-        super().__init__(Engines(url, busy_timeout))
-
-    def open(self) -> "Store":
-        """Create or migrate. Raises ConfigError for a newer revision, UnsafeDirectory for a foreign file."""
-        self.engines.open()
-        return self
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.engines.close()
-
-
-class AsyncStore:
+class AsyncRegistry:
     """The store for the event loop: one thread writes, four read, so that a slow disk never stops the loop.
 
     Writes of one lane (`lanes`) are done in the order in which they were asked for: ours, root's and the daemon's own
@@ -65,8 +39,15 @@ class AsyncStore:
     that call was about to write may still be committed, as after a lost connection.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, registry: Registry) -> None:
+        self.sync = registry  # for what is asked of the database itself: `open`, `probe`, `shared`, `engines` ...
+        self.agents = registry.agents
+        self.agent_details = registry.agent_details
+        self.kills = registry.kills
+        self.history = registry.history
+        self.leftovers = registry.leftovers
+        self.retention = registry.retention
+        self.shares = registry.shares
         self.patience = HUNG  # seconds; shorter at the daemon's end
         self._writer = Pool(1, "the registry (writing)")
         self._readers = Pool(2, "the registry (reading)")
@@ -80,7 +61,7 @@ class AsyncStore:
         self.make_room: Callable[[], bool] = lambda: False  # asked where the disk is full; True: there is some now
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a writing method: `await registry.write(registry.store.save_sweep, rows)`."""
+        """Run a writing method: `await registry.write(registry.agents.save_sweep, rows)`."""
         return await self.ask(method, *args, **kwargs)
 
     def ask(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
@@ -129,7 +110,7 @@ class AsyncStore:
         closed = Pool(1, "the registry (closing)")  # the last connection to a SQLite file writes to it
         pools = (self._writer, self._readers, self._guests)
         if all(pool.close(max(0.0, deadline - _clock.mono())) for pool in pools):
-            done = closed.submit(self.store.close)
+            done = closed.submit(self.sync.close)
             if closed.close(max(0.0, deadline - _clock.mono())):
                 done.result()
                 return True
@@ -143,8 +124,8 @@ class AsyncStore:
         return self._since is not None and _clock.mono() - self._since >= self.patience
 
     def _hung(self) -> RegistryUnavailable:
-        error = RegistryUnavailable(f"registry {self.store.engines.place}: no answer within {self.patience:g} s")
-        self.store.engines.trouble = str(error)
+        error = RegistryUnavailable(f"registry {self.sync.engines.place}: no answer within {self.patience:g} s")
+        self.sync.engines.trouble = str(error)
         return error
 
     def _watch(self) -> None:
@@ -179,7 +160,7 @@ class AsyncStore:
 
     def _write(self, batch: "list[_Write]") -> None:
         try:
-            with self.store.engines.group() if len(batch) > 1 else nullcontext():
+            with self.sync.engines.group() if len(batch) > 1 else nullcontext():
                 for write in batch:
                     write.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, every caller has to hear of it
