@@ -1,6 +1,6 @@
-"""Queries that write what becomes known of one agent after its registration: its process, its owner, its places.
+"""Queries that save what becomes known about an agent after its registration: its process, its owner, its places.
 
-None of them changes what a sweep watches, and only `set_identity` changes the status.
+None of them touches what a sweep saves, and only `set_identity` changes the status.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,14 +23,14 @@ _columns = _table.columns
 
 
 class AgentDetailQueries(Queries):
-    """`registry.agent_details`. Each method is one durable transaction; False: the row no longer takes it."""
+    """`registry.agent_details`. Each method is one durable transaction and returns False if it changed nothing."""
 
     def set_identity(
         self, agent_id: str, identity: Identity, status: Status, now: datetime, who: str, owner_uid: int | None = None
     ) -> bool:
-        """The pid became known. False when the agent is not waiting for one, or already has another process.
+        """Save the pid. False if the agent is not waiting for one, or already has another process.
 
-        `owner_uid`: the process is that user's, of an agent that root registered; it is the agent's owner from now on.
+        `owner_uid`: the uid of that process; it becomes the owner of an agent that root registered.
         """
         with self.engines.begin(self.engines.durable) as connection:
             found = connection.execute(select(_table).where(_columns.agent_id == agent_id)).one_or_none()
@@ -72,11 +72,11 @@ class AgentDetailQueries(Queries):
             return True
 
     def drop_owner(self, agent_id: str, uid: int, now: datetime) -> bool:
-        """Its process was root's and is that user's now, who owns the agent for good: by compare-and-set, from root.
+        """Its process dropped from root to that uid, which owns the agent for good. By compare-and-set, from root only.
 
-        A pane that root's helper found is not the user's.
+        The pane is cleared: root's helper found it, and it may not be the user's.
 
-        Repeating it is no fault. False when the agent has ended, or is another user's.
+        Repeating the call is harmless. False if the agent has ended, or another user owns it.
         """
         with self.engines.begin(self.engines.durable) as connection:
             living = (_columns.agent_id == agent_id, _columns.status.in_(values(LIVE)))
@@ -95,45 +95,45 @@ class AgentDetailQueries(Queries):
             return True
 
     def set_cgroup(self, agent_id: str, path: str) -> bool:
-        """The agent sits in a cgroup of its own from now on."""
+        """Save the path of the agent's own cgroup."""
         return self._set(agent_id, cgroup_path=path)
 
     def set_pane(self, agent_id: str, pane: Mapping[str, object]) -> bool:
-        """Where it sits in a terminal was found."""
+        """Save the terminal pane that the agent runs in."""
         return self._set(agent_id, pane=dump(pane))
 
     def set_transcript(self, agent_id: str, path: str) -> bool:
-        """The agent writes its transcript there from now on."""
+        """Save the path of the transcript that the agent writes."""
         return self._set(agent_id, transcript_path=path)
 
     def set_entries(self, agent_id: str, entries: Iterable[Listed]) -> bool:
-        """Where foreign registries tell of it from now on."""
+        """Save the agent's entries in foreign registries."""
         return self._set(agent_id, entries=entries_json(entries))
 
     def set_sites(self, registration: Registration) -> bool:
-        """What lies at its places was seen."""
+        """Save the identity of its worktree and temp dir, as observed."""
         return self._set(registration.agent_id, sites=sites_json(registration))
 
     def set_rung(self, agent_id: str, rung: Step) -> bool:
-        """The agent has come to that step of its ladder; committed before the step is taken."""
+        """Save the step that the agent has reached on its ladder; committed before the step is taken."""
         return self._set(agent_id, rung=rung)
 
     def set_hears(self, agent_id: str) -> bool:
-        """It reads our answers: whoever goes on with an order that asks it must know, however soon we die."""
+        """Save that the agent reads the answers to its beats: a daemon that resumes a kill may ask it to stop."""
         return self._set(agent_id, hears=True)
 
     def set_type(self, agent_id: str, agent_type: str) -> bool:
-        """What the agent is: it was registered without a type."""
+        """Save the type of an agent that was registered without one."""
         return self._set(agent_id, agent_type=agent_type)
 
     def _set(self, agent_id: str, **columns: object) -> bool:
-        """What is neither status nor watched. False when the agent has ended."""
+        """Set columns that are neither the status nor saved by a sweep. False if the agent has ended."""
         living = (_columns.agent_id == agent_id, _columns.status.in_(values(LIVE)))
         with self.engines.begin(self.engines.durable) as connection:
             return connection.execute(update(_table).where(*living).values(columns)).rowcount == 1
 
 
 def _names(found: Row[Any], identity: Identity) -> bool:
-    """True when the row already holds this very process; repeating a registration is no fault."""
+    """True if the row already names this very process: repeating a registration is harmless."""
     stored = (found.host, found.boot_id, found.pid, found.start_ticks)
     return stored == (identity.host, identity.boot_id, identity.pid, identity.start_ticks)

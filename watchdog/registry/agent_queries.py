@@ -23,12 +23,12 @@ _columns = _table.columns
 
 
 class AgentQueries(Queries):
-    """`registry.agents`: their rows, found and listed, their status, and what each sweep writes of them."""
+    """`registry.agents`: finds and lists agents, changes their status, and saves what each sweep observed."""
 
     def add(
         self, registration: Registration, status: Status, now: datetime, who: str, notify_socket: str | None = None
     ) -> AgentRow:
-        """Store a new agent and say `agent.registered`. Raises Conflict for an agent_id that was ever used."""
+        """Store a new agent and its `agent.registered` event. Raises Conflict for an agent_id that was ever used."""
         identity = registration.identity
         stored = from_registration(registration, status, now, notify_socket)
         try:
@@ -53,17 +53,17 @@ class AgentQueries(Queries):
         return row
 
     def live(self, host: str) -> tuple[list[AgentRow], list[Problem]]:
-        """Every agent of this host that has not ended, of any boot; rows that cannot be read, apart.
+        """Every agent of this host that has not ended, of any boot, and separately the rows that cannot be read.
 
-        Among these is one whose status is no word of ours: nobody knows whether it has ended.
+        A row with an unknown status is one of the latter: its agent may or may not have ended.
         """
         unknown = _columns.status.not_in(values(Status))
         query = select(_table).where(_columns.host == host, _columns.status.in_(values(LIVE)) | unknown)
         return self._rows(query.order_by(_columns.created_at, _columns.agent_id), to_agent)
 
     def without_row(self, agent_ids: Iterable[str], host: str) -> set[str]:
-        """Which of these have no row at all, ended or not."""
-        query = select(_columns.agent_id).where(_columns.host == host, LIVING)  # others are asked for one by one
+        """Which of these ids have no row at all, neither live nor ended."""
+        query = select(_columns.agent_id).where(_columns.host == host, LIVING)  # the others are looked up one by one
         with self.engines.begin(self.engines.reading) as connection:
             gone = set(agent_ids).difference(connection.scalars(query).all())
             return {one for one in gone if connection.execute(STANDING, {"key": one}).first() is None}
@@ -89,7 +89,7 @@ class AgentQueries(Queries):
     def newest(
         self, *, ended: bool = False, tag: str | None = None, owner_uid: int | None = None, limit: int = 1000
     ) -> list[AgentRow]:
-        """Agents for a list, newest first: the living, with `ended` all. Rows that cannot be read are left out."""
+        """Agents to list, newest first: the live ones, or all with `ended`. Rows that cannot be read are left out."""
         query = select(_table).order_by(_columns.created_at.desc(), _columns.agent_id).limit(limit)
         if not ended:
             query = query.where(LIVING)
@@ -104,7 +104,7 @@ class AgentQueries(Queries):
         return self._find(_columns.name == name, owner_uid, live_only)
 
     def by_pid(self, pid: int) -> list[AgentRow]:
-        """Agents whose main process had that number, newest first, ended or not."""
+        """Agents whose main process has or had that pid, newest first, live or ended."""
         return self._find(_columns.pid == pid, None, live_only=False)
 
     def by_task(self, task_id: str, owner_uid: int | None = None, *, live_only: bool = True) -> list[AgentRow]:
@@ -112,11 +112,11 @@ class AgentQueries(Queries):
         return self._find(_columns.task_id == task_id, owner_uid, live_only)
 
     def by_ids(self, agent_ids: Collection[str]) -> list[AgentRow]:
-        """Those of these ids that have a row that can be read, ended or not."""
+        """The agents with these ids, live or ended; ids without a readable row are left out."""
         return self._rows(select(_table).where(_columns.agent_id.in_(sorted(agent_ids))), to_agent)[0]
 
     def find(self, word: str, owner_uid: int | None = None, *, live_only: bool = False) -> list[AgentRow]:
-        """What a person may mean: that id, else those of that name, else ids that begin so (4 characters or more)."""
+        """Agents that `word` may name: by id, else by name, else by the beginning of the id (4 characters or more)."""
         begins = _columns.agent_id.startswith(word, autoescape=True) if len(word) >= 4 else None
         for condition in (_columns.agent_id == word, _columns.name == word, begins):
             if condition is not None and (rows := self._find(condition, owner_uid, live_only)):
@@ -138,10 +138,10 @@ class AgentQueries(Queries):
         say: bool = True,
         **columns: object,
     ) -> bool:
-        """Change the status by compare-and-set and write its event. False when it was not `from_`, or another version.
+        """Change the status by compare-and-set and write an event. False if the status or the version is another one.
 
-        `event` names what happened where it is more than the status says; `say=False` writes none.
-        `completed_at` is set when the agent ended.
+        `event` is the event's name where the default for the new status is too general; `say=False` writes no event.
+        `completed_at` is set when the new status is an ended one.
         """
         with self.engines.begin(self.engines.durable) as connection:
             return change_status(
@@ -160,16 +160,16 @@ class AgentQueries(Queries):
             )
 
     def save_sweep(self, rows: Iterable[SweepRow]) -> None:
-        """Write what a sweep saw, all in one statement; only forward, only of the living, never the status.
+        """Save what a sweep observed, in one statement: live agents only, never the status, and never older values.
 
-        Not flushed to disk (synchronous=NORMAL): after a power cut an agent has a little less silence than it had.
+        Not flushed to disk (synchronous=NORMAL): a power cut may lose a little of an agent's measured silence.
         """
         if batch := list(rows):
             with self.engines.begin(self.engines.quick) as connection:
                 write_watched(connection, batch)
 
     def save_trees(self, rows: Iterable[TreeRow]) -> None:
-        """Write whom a look saw in the trees of the living; as little flushed as a sweep."""
+        """Save the processes that a scan found in the trees of live agents; like a sweep, not flushed to disk."""
         batch = [{"key": row.agent_id, "home": row.home_cgroup, "found": from_members(row.members)} for row in rows]
         if batch:
             with self.engines.begin(self.engines.quick) as connection:

@@ -46,11 +46,11 @@ class Registry:
         self.engines.close()
 
     def probe(self, *, trial: bool = False) -> None:
-        """Look at every table and column, and commit durably what changes nothing. Raises RegistryUnavailable.
+        """Read every table and column, and commit durably statements that change nothing. Raises RegistryUnavailable.
 
-        So a fault that only a hook or an exit would meet (a table dropped or locked, a right revoked, another revision)
-        is found when nobody has to wait for it yet, and its end is told only when everything works again. `trial`:
-        after a failure, also insert an event, and undo it: a full disk may have room for updates and for no new row.
+        So a fault that otherwise only a hook or an exit would meet (a table dropped or locked, a right revoked, another
+        revision) is found early, and counts as over only when everything works again. `trial`: after a failure, also
+        insert an event and undo it: a full disk may have room for updates and none for a new row.
         """
         seen = self.engines.trouble
         with self.engines.begin(self.engines.reading) as connection:
@@ -64,7 +64,7 @@ class Registry:
                 connection.execute(select(table).limit(1))
         with self.engines.begin(self.engines.durable) as connection:
             connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
-            for table in metadata.sorted_tables:  # of no row: rights and locks are asked for all the same
+            for table in metadata.sorted_tables:  # of no row: rights and locks are checked anyway
                 key = next(iter(table.primary_key))
                 connection.execute(insert(table).from_select([key.name], select(key).where(false())))
                 connection.execute(update(table).where(false()).values({key: key}))
@@ -72,7 +72,7 @@ class Registry:
             if trial:
                 in_order(connection)  # as every event is written
                 part = connection.begin_nested()
-                why = secrets.token_hex(750)  # as long as a long event, and not to be compressed
+                why = secrets.token_hex(750)  # as long as a long event, and incompressible
                 connection.execute(insert(lifecycle_event).values(at=datetime.now(UTC), event="", who="", why=why))
                 part.rollback()
         if self.engines.trouble == seen:
@@ -80,24 +80,24 @@ class Registry:
 
     @property
     def shared(self) -> bool:
-        """Whether other hosts may use this registry, too. SQLite has one daemon, by the lock on its directory."""
+        """Whether other hosts may use this registry, too. SQLite has one daemon, by the lock on the state directory."""
         return self.engines.durable.dialect.name == "postgresql"
 
     def claim_host(self, host: str, patience: timedelta = timedelta(seconds=15)) -> None:
-        """Be the only daemon of this host on a database that hosts share. Raises AlreadyRunning, RegistryUnavailable.
+        """Be the only daemon of this host on a shared database. Raises AlreadyRunning, RegistryUnavailable.
 
-        SQLite needs none of it: the file lies in the state directory, which is locked (`lock`). A former daemon whose
-        connection the server has not given up yet is waited for.
+        SQLite does not need it: `host.instance_lock` has locked the file's directory. `patience`: how long to wait for
+        the server to drop a former daemon's connection.
         """
         self.engines.be_heard(host, patience)
 
     def daemon_heard(self, host: str) -> bool | None:
-        """Whether a daemon of that host is connected to this registry. None: SQLite, which only one can use."""
+        """Whether a daemon of that host is connected to this registry. None: SQLite, which only one host can use."""
         with self.engines.begin(self.engines.reading) as connection:
             return postgresql.is_heard(connection, host) if self.shared else None
 
     def keep_host(self) -> None:
-        """Look whether we are still heard, and be heard again after the server was away. Raises RegistryUnavailable."""
+        """Check that we still hold this host's lock, or take it again after an outage. Raises RegistryUnavailable."""
         try:
             self.engines.be_heard(None, timedelta())
         except AlreadyRunning as error:
