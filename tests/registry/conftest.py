@@ -11,7 +11,7 @@ from watchdog.registry.registry import Registry
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """Where the test's registry lies."""
+    """The path of the test's registry."""
     return tmp_path / "registry.db"
 
 

@@ -37,6 +37,6 @@ FULL = Registration(
 
 
 def add(registry: Registry, agent_id: str = "a1", status: Status = Status.RUNNING, **changes: object) -> AgentRow:
-    """Store a small agent."""
+    """Store a minimal agent."""
     plain = Registration(agent_id=agent_id, name=agent_id, owner_uid=1000, host="h1", boot_id="b1", created_at=NOW)
     return registry.agents.add(replace(plain, **changes), status, NOW, "test")  # type: ignore[arg-type]

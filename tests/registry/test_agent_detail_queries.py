@@ -12,7 +12,7 @@ from watchdog.registry.registry import Registry
 
 
 def test_a_pid_is_taken_once(registry: Registry) -> None:
-    """The same process again is no fault; another one is refused."""
+    """Setting the same process again is harmless; another one is refused."""
     add(registry, status=Status.STARTING)
     assert registry.agent_details.set_identity("a1", HERE, Status.RUNNING, NOW, "uid 1000")
     assert registry.agent_details.set_identity("a1", HERE, Status.RUNNING, NOW, "uid 1000")
@@ -27,7 +27,7 @@ def test_a_pid_is_taken_once(registry: Registry) -> None:
 
 
 def test_an_owner_changes_once_and_from_root_alone(registry: Registry) -> None:
-    """An agent that was registered as root and dropped to another uid is owned by that one for good."""
+    """A user to which an agent of root's dropped owns it for good."""
     add(registry, owner_uid=0)
     assert not registry.agents.by_name("a1")[0].registration.dropped
     assert registry.agent_details.drop_owner("a1", 1000, NOW)
@@ -41,7 +41,7 @@ def test_an_owner_changes_once_and_from_root_alone(registry: Registry) -> None:
 
 
 def test_a_pid_that_is_told_later_changes_only_roots_owner(registry: Registry) -> None:
-    """Root registered an agent and started it as a user; a user's agent stays that user's."""
+    """Root may register an agent and start it as a user; an agent of a user stays that user's."""
     for agent_id, owner, process, came in (("a1", 0, 1000, 1000), ("a2", 1000, 2000, 1000), ("a3", 1000, 0, 1000)):
         add(registry, agent_id, Status.STARTING, owner_uid=owner)
         assert registry.agent_details.set_identity(agent_id, HERE, Status.RUNNING, NOW, "test", process)
@@ -60,7 +60,7 @@ def test_the_cgroup_of_an_agent_is_kept_as_long_as_it_lives(registry: Registry) 
 
 
 def test_what_lay_at_its_places_is_remembered(registry: Registry) -> None:
-    """None at first, as in a row of version 0.1; only of the living; a broken one is refused by its name."""
+    """None at first, as in a row of version 0.1; saved for live agents only; a broken value names its column."""
     row = add(registry, "a1")
     assert (row.registration.worktree_site, row.registration.temp_site) == (None, None)
     site = Site((1, 2), (3, None), "refs/heads/wt", 4.5)

@@ -20,13 +20,13 @@ def test_an_agent_comes_back_as_it_was_registered(registry: Registry) -> None:
     row = registry.agents.add(FULL, Status.RUNNING, NOW, "uid 1000", notify_socket="/run/n")
     assert row.registration == FULL
     assert (row.status, row.notify_socket, row.started_at, row.version) == (Status.RUNNING, "/run/n", NOW, 0)
-    assert row.promised  # who names a limit promises beats
+    assert row.promised  # a registration with a limit promises beats
     assert registry.agents.live("h1") == ([row], [])
     assert registry.agents.live("h2") == ([], [])
 
 
 def test_an_agent_id_is_never_used_twice(registry: Registry) -> None:
-    """Also not after its agent has ended."""
+    """Not even after its agent has ended."""
     add(registry)
     assert registry.agents.transition("a1", {Status.RUNNING}, Status.COMPLETED, now=NOW, who="t", why="exit 0")
     with pytest.raises(Conflict, match="a1 is known already"):
@@ -34,7 +34,7 @@ def test_an_agent_id_is_never_used_twice(registry: Registry) -> None:
 
 
 def test_of_many_that_change_a_status_at_once_one_wins(registry: Registry) -> None:
-    """The claim of an agent is a compare-and-set: eight threads, one True, one event."""
+    """A change of status is a compare-and-set: eight threads, one True, one event."""
     add(registry)
     barrier, won = threading.Barrier(8), []
 
@@ -56,7 +56,7 @@ def test_of_many_that_change_a_status_at_once_one_wins(registry: Registry) -> No
 
 
 def test_a_change_of_status_names_the_version_it_saw(registry: Registry) -> None:
-    """Somebody else's change in between makes ours fail, and a failed change writes no event."""
+    """A change by another writer in between makes ours fail, and a failed change writes no event."""
     row = add(registry)
     version = row.version
     assert registry.agents.transition("a1", {Status.RUNNING}, Status.ENDING, now=NOW, who="a", why="1")
@@ -69,7 +69,7 @@ def test_a_change_of_status_names_the_version_it_saw(registry: Registry) -> None
 
 
 def test_an_ending_sets_its_time_and_what_is_known_of_it(registry: Registry) -> None:
-    """Exit status and message go with the change of status, in the same transaction."""
+    """Exit status and message are saved with the change of status, in the same transaction."""
     add(registry)
     assert registry.agents.transition(
         "a1",
@@ -91,7 +91,7 @@ def test_an_ending_sets_its_time_and_what_is_known_of_it(registry: Registry) -> 
 
 
 def test_a_change_of_status_cannot_write_any_column(registry: Registry) -> None:
-    """A typing error in a column's name is found at once, and identity is not changed by the way."""
+    """A misspelt column name is an error at once, and the identity cannot be changed this way."""
     add(registry)
     with pytest.raises(TypeError, match="pid"):
         registry.agents.transition("a1", {Status.RUNNING}, Status.ENDING, now=NOW, who="t", why="w", pid=5)
@@ -99,13 +99,13 @@ def test_a_change_of_status_cannot_write_any_column(registry: Registry) -> None:
 
 @pytest.mark.parametrize("pid", [0, 1, 4_194_305])
 def test_a_pid_that_no_agent_can_have_is_refused_by_the_database(registry: Registry, pid: int) -> None:
-    """pid 0 means the caller's own group to kill(2), 1 is init; no row may ever hold one."""
+    """To kill(2), pid 0 means the caller's own process group, and 1 is init: no row may hold either."""
     with pytest.raises(Conflict):
         add(registry, identity=Identity("h1", "b1", pid, 5))
 
 
 def test_a_sweep_is_written_only_forward_and_only_for_the_living(registry: Registry) -> None:
-    """A late or repeated batch cannot give back silence or beats, nor change an agent that has ended."""
+    """A late or repeated batch restores no older silence or beats, and changes no agent that has ended."""
     add(registry, "a1")
     add(registry, "a2")
     registry.agents.transition("a2", {Status.RUNNING}, Status.COMPLETED, now=NOW, who="t", why="exit 0")
@@ -140,7 +140,7 @@ def test_a_sweep_is_written_only_forward_and_only_for_the_living(registry: Regis
 
 
 def test_a_note_that_no_database_takes_spoils_no_batch(registry: Registry) -> None:
-    """NUL and lone surrogates come through JSON; the other agents' silence is written all the same."""
+    """NUL and lone surrogates arrive through JSON; the other agents' silence is saved anyway."""
     add(registry, "a1")
     add(registry, "a2")
     bad = SweepRow("a1", 1.0, 1.0, 1, True, note="a\0b\ud800", last_progress=float("inf"))
@@ -151,7 +151,7 @@ def test_a_note_that_no_database_takes_spoils_no_batch(registry: Registry) -> No
 
 
 def test_agents_are_found_by_id_name_and_prefix(registry: Registry) -> None:
-    """In this order; a short word is no prefix, and % and _ are letters like others."""
+    """In this order. Fewer than 4 characters are no prefix, and % and _ are ordinary characters."""
     add(registry, "abcd1", name="one")
     add(registry, "abcd2", name="abcd1")
     assert [row.agent_id for row in registry.agents.find("abcd1")] == ["abcd1"]
@@ -163,7 +163,7 @@ def test_agents_are_found_by_id_name_and_prefix(registry: Registry) -> None:
 
 
 def test_lists_are_by_tag_owner_and_life(registry: Registry) -> None:
-    """A tag is compared whole; the ended come only when asked for."""
+    """A tag has to match as a whole; ended agents are listed only on request."""
     add(registry, "a1", tags=("x", 'quo"te'))
     add(registry, "a2", tags=("xy",), owner_uid=5, task_id="T")
     registry.agents.transition("a1", {Status.RUNNING}, Status.COMPLETED, now=NOW, who="t", why="exit 0")
@@ -176,7 +176,7 @@ def test_lists_are_by_tag_owner_and_life(registry: Registry) -> None:
 
 
 def test_how_long_a_state_lasts_and_that_its_work_is_done_come_back(registry: Registry) -> None:
-    """Both are the next daemon's to go on with; a new row has neither."""
+    """The next daemon continues with both; a new row has neither."""
     add(registry)
     registry.agents.save_sweep([SweepRow("a1", 7.0, 9.0, 3, True, state=State.DONE, state_seconds=5.0, finished=True)])
     row = registry.agents.get("a1")
@@ -185,7 +185,7 @@ def test_how_long_a_state_lasts_and_that_its_work_is_done_come_back(registry: Re
 
 
 def test_what_it_rests_on_comes_back(registry: Registry) -> None:
-    """Names of its subagents are its program's words, and may be any."""
+    """The agent's program chooses the names of subagents, so they may be any text."""
     row = add(registry)
     assert row.rests_on == ()
     registry.agents.save_sweep([SweepRow("a1", 7.0, 9.0, 3, True, rests_on=("", "\0", "x"))])
@@ -197,7 +197,7 @@ def test_what_it_rests_on_comes_back(registry: Registry) -> None:
 
 
 def test_a_tree_is_written_of_the_living_alone(registry: Registry) -> None:
-    """The reaper may look for it at this very moment."""
+    """The reaper may be using the tree of an ended agent at this moment."""
     add(registry, "a")
     add(registry, "b")
     assert registry.agents.transition("b", {Status.RUNNING}, Status.KILLED, now=NOW, who="test", why="it is over")

@@ -1,4 +1,4 @@
-"""What is asked for while the disk is busy is committed together, and nobody's fate hangs on another's mistake."""
+"""Writes that queue up while the disk is busy are committed together; one caller's mistake affects no other."""
 
 import asyncio
 import sqlite3
@@ -23,7 +23,7 @@ Asked = list[asyncio.Task[Any]]
 
 
 class Disk:
-    """Holds the commits of a registry back, and counts them."""
+    """Holds back the commits of a registry, and counts them."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -40,7 +40,7 @@ class Disk:
 
     @asynccontextmanager
     async def busy(self, async_registry: AsyncRegistry) -> AsyncIterator[Asked]:
-        """One write is at the disk; what the block asks for waits behind it, and is answered before we go on."""
+        """While one write waits for the disk, the block's writes queue up behind it; all are answered at the end."""
         self.free.clear()
         self.reached.clear()
         first = asyncio.create_task(
@@ -57,7 +57,7 @@ class Disk:
 
 
 def order(async_registry: AsyncRegistry, asked: Asked, *calls: Coroutine[Any, Any, Any]) -> None:
-    """Ask for writes, in this order."""
+    """Queue writes, in this order."""
     asked += [asyncio.create_task(call) for call in calls]
 
 
@@ -70,7 +70,7 @@ def words(async_registry: AsyncRegistry, *names: str) -> list[Coroutine[Any, Any
 
 
 async def what_waits_is_one_commit(registry: Registry) -> None:
-    """Three writes behind a busy disk: one commit for all, in the order in which they were asked for."""
+    """Three writes behind a busy disk: one commit for all, in the order of the calls."""
     async_registry, disk = AsyncRegistry(registry), Disk(registry)
     async with disk.busy(async_registry) as asked:
         order(async_registry, asked, *words(async_registry, "t.1", "t.2", "t.3"))
@@ -82,7 +82,7 @@ async def what_waits_is_one_commit(registry: Registry) -> None:
 
 
 async def a_conflict_is_its_own(registry: Registry) -> None:
-    """An id used twice, a request open already, a change that no longer fits: the neighbours are committed."""
+    """An id used twice, a request already open, a change that no longer applies: the other writes are committed."""
     async_registry, disk = AsyncRegistry(registry), Disk(registry)
     add(registry, "a1")
     async with disk.busy(async_registry) as asked:
@@ -109,7 +109,7 @@ async def a_conflict_is_its_own(registry: Registry) -> None:
     row = registry.agents.get("a1")
     assert row is not None
     assert row.beats == 3
-    assert disk.commits == 3  # the agent, the first word, and one for all of these
+    assert disk.commits == 3  # the agent, the first event, and one for all of these
     async_registry.close()
 
 
@@ -122,7 +122,7 @@ def test_a_conflict_is_its_own(registry: Registry) -> None:
 
 
 def test_nobody_is_answered_before_the_commit(registry: Registry, database: Path) -> None:
-    """An intent is acted on when its caller is answered: by then another connection must see it."""
+    """A caller acts on its intent as soon as it is answered: by then another connection must see it."""
 
     async def story() -> None:
         async_registry, disk = AsyncRegistry(registry), Disk(registry)
@@ -145,7 +145,7 @@ def test_nobody_is_answered_before_the_commit(registry: Registry, database: Path
 
 
 def test_a_full_disk_fails_all_who_waited_and_the_next_one_is_served(registry: Registry) -> None:
-    """SQLite ends the whole transaction: nobody may believe that his part of it is written."""
+    """SQLite ends the whole transaction: no caller may believe that its part of it is saved."""
 
     async def story() -> None:
         async_registry, disk = AsyncRegistry(registry), Disk(registry)
@@ -155,7 +155,7 @@ def test_a_full_disk_fails_all_who_waited_and_the_next_one_is_served(registry: R
             order(async_registry, asked, *words(async_registry, "t.2"))
         assert [type(task.exception()) for task in asked] == [RegistryUnavailable] * 3
         assert events_of(registry) == ["t.first"]
-        registry.engines.close()  # the limit below was the connection's
+        registry.engines.close()  # the limit set below belongs to the connection
         await asyncio.gather(*words(async_registry, "t.3"))
         assert events_of(registry) == ["t.first", "t.3"]
         async_registry.close()
@@ -169,7 +169,7 @@ def test_a_full_disk_fails_all_who_waited_and_the_next_one_is_served(registry: R
 
 
 def test_a_commit_that_fails_fails_all_who_waited(registry: Registry) -> None:
-    """Each is told in an exception of his own."""
+    """Each caller gets an exception of its own."""
 
     async def story() -> None:
         async_registry, disk = AsyncRegistry(registry), Disk(registry)
@@ -214,7 +214,7 @@ def test_a_fault_of_our_own_is_its_own(registry: Registry) -> None:
 
 
 def test_a_caller_that_is_cancelled_does_not_undo_his_write(registry: Registry) -> None:
-    """Nor his neighbours'."""
+    """Nor those beside it."""
 
     async def story() -> None:
         async_registry, disk = AsyncRegistry(registry), Disk(registry)
@@ -234,7 +234,7 @@ def test_a_caller_that_is_cancelled_does_not_undo_his_write(registry: Registry) 
 
 @pytest.mark.parametrize("count", [1, 450])
 def test_any_number_is_answered(registry: Registry, count: int) -> None:
-    """One alone, and more than one transaction takes."""
+    """A single write, and more than fit into one transaction."""
 
     async def story() -> None:
         async_registry = AsyncRegistry(registry)
@@ -246,7 +246,7 @@ def test_any_number_is_answered(registry: Registry, count: int) -> None:
 
 
 def test_what_is_asked_for_after_the_end_is_answered(tmp_path: Path) -> None:
-    """Nobody waits for ever for a writer that has gone."""
+    """No caller waits for ever for a writer that has stopped."""
 
     async def story() -> None:
         async_registry = AsyncRegistry(Registry(f"sqlite:///{tmp_path}/registry.db").open())
@@ -260,9 +260,9 @@ def test_what_is_asked_for_after_the_end_is_answered(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting(registry: Registry) -> None:
-    """All that wait are told within `patience`, and each new write at once, until the disk answers; the end is bounded.
+    """Until the disk answers, each waiting write fails within `patience`, each new one at once, and `close` is bounded.
 
-    What waited behind it is not done afterwards, as its caller was told that it was not.
+    The writes that waited are not done afterwards: their callers got an error.
     """
 
     async def story() -> None:
@@ -293,8 +293,8 @@ def test_a_disk_that_hangs_keeps_nobody_waiting(registry: Registry) -> None:
 
 
 def test_a_disk_that_hangs_and_then_is_full_is_served_again(registry: Registry) -> None:
-    """What nobody waited for any more was done once more into the reserve; that ended the writer's thread in the middle
-    of its work, and the registry counted as hung until the daemon's restart: no kill, no registration.
+    """Writes whose callers had given up were repeated into the reserve, which ended the writer's thread in the middle
+    of its work. The registry then counted as hung until the daemon's restart: no kill, no registration.
     """
     gate = threading.Event()
 
@@ -324,7 +324,7 @@ def test_a_disk_that_hangs_and_then_is_full_is_served_again(registry: Registry) 
 
 
 def test_reads_that_hang_keep_two_threads(registry: Registry) -> None:
-    """The third one is refused at once."""
+    """A third read fails at once."""
     gate = threading.Event()
 
     async def story() -> None:

@@ -19,7 +19,7 @@ from watchdog.registry.rows import SweepRow
 
 @contextmanager
 def by_hand(database: Path) -> Iterator[sqlite3.Connection]:
-    """Somebody with sqlite3 and no respect for constraints."""
+    """A person with sqlite3 and no respect for constraints."""
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA ignore_check_constraints = ON")
     yield connection
@@ -50,7 +50,7 @@ def by_hand(database: Path) -> Iterator[sqlite3.Connection]:
 def test_a_row_that_cannot_be_read_does_not_stop_the_others(
     registry: Registry, database: Path, assignment: str, message: str
 ) -> None:
-    """It is reported with its column; the healthy ones are served, and others can still be changed."""
+    """It is reported with its column; the healthy rows are returned and can still be changed."""
     add(registry, "bad", identity=HERE)
     add(registry, "good")
     with by_hand(database) as connection:
@@ -101,7 +101,7 @@ def test_what_an_sql_only_orchestrator_writes_is_understood(registry: Registry, 
 
 
 def test_a_busy_database_is_unavailable_after_the_timeout_and_then_works(registry: Registry, database: Path) -> None:
-    """A writer that is stopped inside its transaction blocks ours; reads go on, nothing is left half-written."""
+    """A writer that is stopped inside its transaction blocks our writes, not our reads; nothing is half-written."""
     add(registry)
     other = sqlite3.connect(database, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -116,7 +116,7 @@ def test_a_busy_database_is_unavailable_after_the_timeout_and_then_works(registr
 
 
 def test_a_full_disk_is_unavailable_and_loses_nothing(registry: Registry) -> None:
-    """SQLITE_FULL in the middle of a transaction: the whole of it is undone, reading works."""
+    """SQLITE_FULL in the middle of a transaction: all of it is undone, and reading works."""
     add(registry)
 
     @event.listens_for(registry.engines.durable, "begin")
@@ -132,7 +132,7 @@ def test_a_full_disk_is_unavailable_and_loses_nothing(registry: Registry) -> Non
 
 
 def test_a_registry_that_was_deleted_is_an_error_and_no_empty_one(registry: Registry, database: Path) -> None:
-    """A new empty file would make every agent unknown."""
+    """In a new empty file every agent would be unknown."""
     add(registry)
     registry.close()
     for path in database.parent.glob("registry.db*"):
@@ -143,7 +143,7 @@ def test_a_registry_that_was_deleted_is_an_error_and_no_empty_one(registry: Regi
 
 
 def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
-    """Never overwritten."""
+    """It is never overwritten."""
     path = tmp_path / "registry.db"
     path.write_bytes(b"not a database" * 1000)
     with pytest.raises(RegistryUnavailable, match="SQLITE_NOTADB"):
@@ -152,7 +152,7 @@ def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
 
 
 def test_a_link_in_place_of_the_registry_is_not_followed(tmp_path: Path) -> None:
-    """A daemon of root must not create or chmod what a link points to."""
+    """Root's daemon must not create or chmod the target of a link."""
     (tmp_path / "registry.db").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafeDirectory):
         Registry(f"sqlite:///{tmp_path}/registry.db").open()
@@ -165,7 +165,7 @@ def test_a_link_in_place_of_the_registry_is_not_followed(tmp_path: Path) -> None
 
 
 def test_a_time_without_a_zone_cannot_be_stored(registry: Registry) -> None:
-    """It would be read back as UTC; one with another zone is the same moment."""
+    """It would be read back as UTC. A time in another zone is the same moment."""
     with pytest.raises(Exception, match="without a zone"):
         registry.history.add_event("agent.late", None, "t", "w", datetime(2026, 1, 1))
     berlin = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))

@@ -19,7 +19,7 @@ LATER = NOW + timedelta(hours=1)
 
 
 def test_a_hook_that_ended_well_is_not_run_again(registry: Registry) -> None:
-    """A run is counted before it starts, also one whose daemon died; only done, nothing and kept are final."""
+    """An attempt is counted before it starts, in case the daemon dies in it; only done, nothing and kept are final."""
     assert registry.history.open_run("run", "a1", "temp_dir", NOW, request_id="r").attempts == 1
     assert registry.history.open_run("run", "a1", "temp_dir", NOW).attempts == 2  # a daemon died in the first
     assert registry.history.finish_run("run", HookOutcome.FAILED, "busy", NOW)
@@ -33,7 +33,7 @@ def test_a_hook_that_ended_well_is_not_run_again(registry: Registry) -> None:
 
 
 def test_a_task_is_made_at_registration_and_failed_by_its_own_agent_only(registry: Registry) -> None:
-    """A task that was given to somebody else meanwhile is not touched."""
+    """A task that has been given to another agent since is not touched."""
     registry.history.assign_task("T", "a1", NOW)
     registry.history.assign_task("T", "a2", LATER)
     assert not registry.history.update_task("T", "failed", "Agent killed: stalled", "a1", LATER)
@@ -50,7 +50,7 @@ def test_a_task_is_made_at_registration_and_failed_by_its_own_agent_only(registr
 
 
 def test_a_task_that_is_ready_for_retry_is_free_and_counted(registry: Registry) -> None:
-    """The orchestrator finds it unassigned, with one retry more."""
+    """The orchestrator finds it unassigned, with one more retry counted."""
     registry.history.assign_task("T", "a1", NOW)
     assert registry.history.update_task("T", "ready_for_retry", "Agent killed: stalled", "a1", NOW)
     task = registry.history.task("T")
@@ -59,7 +59,7 @@ def test_a_task_that_is_ready_for_retry_is_free_and_counted(registry: Registry) 
 
 
 def test_events_come_in_the_order_of_their_ids_and_by_owner(registry: Registry, database: Path) -> None:
-    """What a client reads after N is everything after N, in order, whoever wrote it at the same time."""
+    """A client that reads after N gets everything after N, in order, with several writers at the same time."""
     registry = Registry(
         f"sqlite:///{database}"
     ).open()  # on a busy disk two writers wait longer than 0.2 s for each other
@@ -94,7 +94,7 @@ def test_the_id_of_a_deleted_event_is_never_used_again(registry: Registry) -> No
 
 
 def test_holds_begin_and_end_once(registry: Registry) -> None:
-    """For one agent or for all; ending one twice says so."""
+    """For one agent or for all; ending one a second time returns False."""
     everybody = registry.history.add_hold(None, "backup", 0, NOW, LATER, host="h1")
     one = registry.history.add_hold("a1", "debugging", 1000, NOW, host="h1")
     assert registry.history.active_holds("h1") == [everybody, one]
@@ -105,7 +105,7 @@ def test_holds_begin_and_end_once(registry: Registry) -> None:
 
 @pytest.mark.parametrize("column", ["reason", "by_uid", "created_at", "until_at"])
 def test_a_hold_that_cannot_be_read_holds_until_it_is_lifted(registry: Registry, column: str) -> None:
-    """Somebody wanted this one left alone. It says what is wrong with it where `list` and `status` say why."""
+    """An operator wanted this agent left alone. `list` and `status` show what is wrong with the row as the reason."""
     hold = registry.history.add_hold("a1", "debugging", 1000, NOW, LATER, host="h1")
     with registry.engines.begin(registry.engines.durable) as connection:
         connection.exec_driver_sql(f"UPDATE operator_hold SET {column} = x'ff'")
@@ -119,7 +119,7 @@ def test_a_hold_that_cannot_be_read_holds_until_it_is_lifted(registry: Registry,
 
 
 def test_a_hold_is_its_host_s_alone_and_one_of_before_everybody_s(registry: Registry) -> None:
-    """Hosts share the registry; a row without a host was written when none was stored."""
+    """Hosts share the registry; a hold without a host is from a version that stored none."""
     here = registry.history.add_hold(None, "backup", 0, NOW, host="h1")
     there = registry.history.add_hold(None, "move", 0, NOW, host="h2")
     old = registry.history.add_hold(None, "old", 0, NOW, host="h3")
@@ -130,7 +130,7 @@ def test_a_hold_is_its_host_s_alone_and_one_of_before_everybody_s(registry: Regi
 
 
 def test_the_event_loop_reaches_the_store_through_threads(registry: Registry) -> None:
-    """Writes go one after the other, in the order in which they were asked for."""
+    """Writes are done one after another, in the order of the calls."""
 
     async def play() -> list[int]:
         async_registry = AsyncRegistry(registry)
@@ -146,7 +146,7 @@ def test_the_event_loop_reaches_the_store_through_threads(registry: Registry) ->
 
 
 def test_what_was_kept_for_its_use_is_tried_again_until_another_agent_is_given_it(registry: Registry) -> None:
-    """It is final but for who says that it is tried anew. What another agent had since goes by that one's end."""
+    """`kept` is final unless the caller asks for another try. If another agent got the worktree, its end decides."""
     used, soon = {"in_use": True, "seen": "s"}, LATER + timedelta(seconds=1)
     for agent_id, details in (("a1", used), ("a2", {"reasons": ["it is not clean"]})):
         add(registry, agent_id, Status.KILLED, worktree="/w/tree")

@@ -15,7 +15,7 @@ from watchdog.registry.row_codec import dump
 
 
 def test_an_agent_has_one_open_request(registry: Registry) -> None:
-    """Open, claimed and unkillable all count as open; an ended one makes room."""
+    """Open, claimed and unkillable all count as open; after the end of one, another may be opened."""
     add(registry)
     assert registry.kills.open_request(
         "r1", "a1", Reason.STALLED, by="daemon", now=NOW, identity=HERE, options={"grace": 10}, evidence={"s": 120}
@@ -39,13 +39,13 @@ def test_an_agent_has_one_open_request(registry: Registry) -> None:
 
 
 def test_a_request_for_nobody_is_no_request(registry: Registry) -> None:
-    """An unknown agent is a fault of the caller, not an open request."""
+    """An unknown agent is the caller's error, not an open request."""
     with pytest.raises(Conflict):
         registry.kills.open_request("r1", "nobody", Reason.STALLED, by="daemon", now=NOW)
 
 
 def test_a_claim_is_won_once_and_taken_over_only_from_the_one_that_is_gone(registry: Registry) -> None:
-    """A claim has no clock: only who names the former claimant exactly takes it over."""
+    """A claim has no clock: only a daemon that names the former claimant exactly takes it over."""
     add(registry)
     registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
     assert registry.kills.claim_request("r1", "one", NOW)
@@ -56,10 +56,10 @@ def test_a_claim_is_won_once_and_taken_over_only_from_the_one_that_is_gone(regis
 
 
 def test_a_step_is_on_disk_before_it_is_done(registry: Registry, database: Path) -> None:
-    """Another connection sees the intent as soon as save_step is back, and it is flushed (synchronous=FULL)."""
+    """Another connection sees the intent as soon as save_step returns, and it is flushed (synchronous=FULL)."""
     add(registry)
     registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
-    assert not registry.kills.save_step("r1", "term")  # not claimed: nobody may act on it
+    assert not registry.kills.save_step("r1", "term")  # not claimed: no daemon may act on it
     registry.kills.claim_request("r1", "one", NOW)
     who = {"host": "h", "boot_id": "b", "pid": 5, "start_ticks": 7, "pidfd_inode": None}
     member = {"identity": who, "parent_pid": 2, "uid": 0, "name": "x", "state": "S", "via": "main"}
@@ -78,7 +78,7 @@ def test_a_step_is_on_disk_before_it_is_done(registry: Registry, database: Path)
 
 
 def test_a_request_ends_once(registry: Registry) -> None:
-    """The second end says False and writes nothing; a quiet retry writes no event."""
+    """The second call returns False and writes nothing; a retry with `say=False` writes no event."""
     add(registry)
     registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
     assert registry.kills.finish_request("r1", "unkillable", {}, now=NOW, who="d", why="retry", say=False)
@@ -91,7 +91,7 @@ def test_a_request_ends_once(registry: Registry) -> None:
 
 
 def test_requests_are_listed_for_one_host_and_oldest_first(registry: Registry) -> None:
-    """A daemon acts on its own host's requests only."""
+    """A daemon acts only on its own host's requests."""
     add(registry, "a1")
     add(registry, "a2")
     add(registry, "a3", host="h2")
@@ -107,7 +107,7 @@ def test_requests_are_listed_for_one_host_and_oldest_first(registry: Registry) -
 
 
 def test_what_each_interval_asks_reads_no_ended_rows(registry: Registry) -> None:
-    """By SQLite's own plans: neither agents that have ended nor requests that are done are gone through."""
+    """By SQLite's own query plans: neither ended agents nor finished requests are scanned."""
     plans: list[str] = []
 
     def explain(

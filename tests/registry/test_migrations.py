@@ -1,4 +1,4 @@
-"""The schema in code and the migrated database are the same, and a newer one is left alone."""
+"""The declared and the migrated schema are the same, and a newer registry is left alone."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from watchdog.registry.schema import REVISION, metadata
 
 
 def test_migrated_and_declared_tables_are_the_same(registry: Registry, tmp_path: Path) -> None:
-    """Alembic finds no difference; CHECK constraints and defaults, which it does not compare, are equal too."""
+    """Alembic finds no difference; CHECK constraints and defaults, which it does not compare, are the same, too."""
     with registry.engines.begin(registry.engines.reading) as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, metadata) == []
@@ -51,14 +51,14 @@ def _details(connection: Connection) -> dict[str, str]:
 
 
 def test_the_constant_names_the_newest_revision() -> None:
-    """A migration without its constant would never run, a constant without its migration never be reached."""
+    """A migration newer than the constant would never run; a constant newer than those would never be reached."""
     config = Config()
     config.set_main_option("script_location", "watchdog:registry/migrations")
     assert ScriptDirectory.from_config(config).get_current_head() == REVISION
 
 
 def test_a_migrated_registry_is_opened_without_alembic(registry: Registry, database: Path) -> None:
-    """Alembic takes half a second to import; it comes only when there is something to migrate."""
+    """Alembic takes half a second to import; it is imported only to migrate."""
     script = (
         "import sys; from watchdog.registry.registry import Registry;"
         f"Registry('sqlite:///{database}').open().close(); print('alembic' in sys.modules)"
@@ -68,7 +68,7 @@ def test_a_migrated_registry_is_opened_without_alembic(registry: Registry, datab
 
 
 def test_what_an_older_version_wrote_is_there_after_the_step(registry: Registry, database: Path) -> None:
-    """From the first revision: a hold stays on, for every host as it was; an agent has no cgroup of its own."""
+    """From the first revision: a hold stays, for every host as before; an agent has no cgroup of its own."""
     add(registry, "a1")
     hold = registry.history.add_hold(None, "backup", 0, datetime.now(UTC), host="h1")
     registry.close()
@@ -85,7 +85,7 @@ def test_what_an_older_version_wrote_is_there_after_the_step(registry: Registry,
 
 
 def test_a_newer_registry_is_refused_and_left_alone(registry: Registry, database: Path) -> None:
-    """Who goes back to an older version is told what to do; nothing is changed."""
+    """The message says what to do after a downgrade; nothing is changed."""
     other = sqlite3.connect(database)
     other.execute("UPDATE alembic_version SET version_num = '0999'")
     other.commit()
@@ -97,7 +97,7 @@ def test_a_newer_registry_is_refused_and_left_alone(registry: Registry, database
 
 
 def test_the_file_is_for_its_owner_alone(registry: Registry, database: Path) -> None:
-    """0600 whatever the umask, for -wal and -shm too; a file that was opened to others is closed to them."""
+    """0600 whatever the umask, also for -wal and -shm; a file that others could open is closed to them."""
     with registry.engines.begin(registry.engines.durable):
         modes = {path.name: path.stat().st_mode & 0o777 for path in database.parent.glob("registry.db*")}
     assert set(modes.values()) == {0o600}
@@ -108,7 +108,7 @@ def test_the_file_is_for_its_owner_alone(registry: Registry, database: Path) -> 
 
 
 def test_times_can_be_compared_in_plain_sql(registry: Registry, database: Path) -> None:
-    """People look into the file with sqlite3; its datetime() must understand what we write."""
+    """People read the file with sqlite3, whose datetime() must understand what we write."""
     registry.history.add_event("agent.late", None, "t", "w", datetime.now(UTC))
     other = sqlite3.connect(database)
     age = other.execute("SELECT strftime('%s', 'now') - strftime('%s', at) FROM lifecycle_event").fetchone()[0]

@@ -1,4 +1,4 @@
-"""The same promises on PostgreSQL, on a server of this test's own (skipped where no PostgreSQL is installed)."""
+"""The same guarantees on PostgreSQL, on a server of this test's own (skipped where PostgreSQL is not installed)."""
 
 import asyncio
 import signal
@@ -61,7 +61,7 @@ def test_migrated_and_declared_tables_are_the_same(registry: Registry) -> None:
 
 
 def test_a_story_reads_the_same(registry: Registry) -> None:
-    """Register, sweep, order, claim, step, finish, end."""
+    """Register, sweep, request, claim, step, finish, end."""
     assert registry.agents.add(FULL, Status.RUNNING, NOW, "uid 1000").registration == FULL
     registry.agents.save_sweep(
         [SweepRow(FULL.agent_id, 7.0, 9.0, 3, True, last_heartbeat=NOW, note="a\0b", last_progress=float("nan"))]
@@ -89,7 +89,7 @@ def test_a_story_reads_the_same(registry: Registry) -> None:
 
 
 def test_of_many_that_change_a_status_at_once_one_wins(registry: Registry) -> None:
-    """Without BEGIN IMMEDIATE it is the UPDATE's own condition that decides."""
+    """Without BEGIN IMMEDIATE, the UPDATE's own condition decides."""
     add(registry)
     barrier, won = threading.Barrier(4), []
 
@@ -107,7 +107,7 @@ def test_of_many_that_change_a_status_at_once_one_wins(registry: Registry) -> No
 
 
 def test_events_are_seen_in_the_order_of_their_ids(registry: Registry) -> None:
-    """A later id is never committed before an earlier one: who reads on from the last id he saw misses nothing."""
+    """A later id is never committed before an earlier one: a client that continues from the last id misses nothing."""
     seen: list[int] = []
     stop = threading.Event()
 
@@ -132,7 +132,7 @@ def test_events_are_seen_in_the_order_of_their_ids(registry: Registry) -> None:
 
 
 def test_a_lost_connection_is_unavailable_and_then_works(registry: Registry) -> None:
-    """The server ended a connection in the middle of a transaction; the next call has a new one."""
+    """The server ended a connection in the middle of a transaction; the next call gets a new one."""
     add(registry)
     with (
         pytest.raises(RegistryUnavailable, match="57P01"),
@@ -146,18 +146,18 @@ def test_a_lost_connection_is_unavailable_and_then_works(registry: Registry) -> 
 
 
 def test_what_waits_is_one_commit(registry: Registry) -> None:
-    """In the order in which it was asked for."""
+    """In the order of the calls."""
     asyncio.run(what_waits_is_one_commit(registry))
 
 
 def test_a_conflict_undoes_nothing_of_its_neighbours(registry: Registry) -> None:
-    """PostgreSQL refuses the rest of a transaction in which a statement failed, but for the savepoint."""
+    """PostgreSQL refuses the rest of a transaction after a statement has failed, unless it returns to a savepoint."""
     asyncio.run(a_conflict_is_its_own(registry))
 
 
 @contextmanager
 def locked(server: str, table: str) -> Iterator[None]:
-    """By a session that the server does not end: a daemon's own would be after half its limit, and its lock with it."""
+    """Locked by a session that the server does not end: it would end a daemon's after half the limit, with the lock."""
     with psycopg.connect(server) as other:
         other.execute(f"LOCK TABLE {table}".encode())
         yield
@@ -169,12 +169,12 @@ def test_a_lock_of_another_session_is_waited_for_no_longer_than_the_limit(regist
     exclusive = "agent_lifecycle IN ACCESS EXCLUSIVE MODE"
     with locked(server, exclusive), pytest.raises(RegistryUnavailable, match=r"55P03|57014"):
         registry.agents.save_sweep([SweepRow("a1", 1.0, 1.0, 1, True)])
-    time.sleep(REFUSE)  # so long others are refused after a failure that took long
+    time.sleep(REFUSE)  # other calls are refused for so long after a slow failure
     registry.agents.save_sweep([SweepRow("a1", 1.0, 1.0, 1, True)])
 
 
 def test_who_is_stopped_in_a_transaction_keeps_nobody_else_waiting(registry: Registry, server: str) -> None:
-    """Of all hosts' daemons one at a time writes events: one SIGSTOPped there kept each other from ending anybody."""
+    """All hosts' daemons write events one at a time: one that was SIGSTOPped there kept the others from killing."""
     add(registry)
     stopped, other = (Registry(server, busy_timeout=timedelta(seconds=3)) for _ in range(2))
     with pytest.raises(RegistryUnavailable, match="idle-in-transaction"), stopped.engines.group():
@@ -187,7 +187,7 @@ def test_who_is_stopped_in_a_transaction_keeps_nobody_else_waiting(registry: Reg
 
 
 def test_a_probe_asks_for_locks_and_changes_nothing(registry: Registry, server: str) -> None:
-    """A lock that hinders only writes is met before an order meets it; the trial after a failure leaves no row."""
+    """A lock that blocks only writes is found before a kill meets it; the trial after a failure leaves no row."""
     add(registry)
     before = registry.history.events(0)
     with locked(server, "kill_request IN SHARE MODE"), pytest.raises(RegistryUnavailable, match=r"55P03|57014"):
@@ -208,13 +208,13 @@ def test_a_connection_from_when_the_server_was_read_only_is_not_kept(registry: R
     assert registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
 
 
-REFUSED = 5.0  # seconds, in place of one, that a starved test may need for its next call
+REFUSED = 5.0  # seconds instead of one: a starved test may need that long until its next call
 
 
 def test_a_stopped_server_is_noticed_and_works_again_when_it_goes_on(
     registry: Registry, server: str, cluster: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGSTOP: the kernel acknowledges for it, nothing of libpq's ends the wait."""
+    """SIGSTOP: the kernel still acknowledges, so nothing in libpq ends the wait."""
     add(registry)
     hasty = Registry(server, busy_timeout=timedelta(seconds=4))  # half of it may pass between two statements of a probe
     assert hasty.agents.get("a1") is not None
@@ -232,7 +232,7 @@ def test_a_stopped_server_is_noticed_and_works_again_when_it_goes_on(
         assert time.monotonic() - began < max(0.5, slow / 2)
     finally:
         cluster.signal(signal.SIGCONT)
-    time.sleep(REFUSED)  # so long others are refused after a slow failure
+    time.sleep(REFUSED)  # other calls are refused for so long after a slow failure
     assert hasty.agents.get("a1") is not None
     trouble = hasty.engines.trouble
     assert trouble
@@ -242,7 +242,7 @@ def test_a_stopped_server_is_noticed_and_works_again_when_it_goes_on(
 
 
 def test_one_daemon_of_a_host_is_heard_at_a_time(registry: Registry, server: str) -> None:
-    """A second of the same host is refused while the first is connected; another host's, or a later one, is not."""
+    """A host's second daemon is refused while the first is connected; one of another host, or a later one, is not."""
     second, elsewhere = Registry(server), Registry(server)
     registry.claim_host("h1")
     registry.keep_host()
@@ -257,7 +257,7 @@ def test_one_daemon_of_a_host_is_heard_at_a_time(registry: Registry, server: str
 
 @pytest.mark.parametrize("query", ["nonsense=1", "options=a&options=b"])
 def test_a_url_that_no_connection_can_be_made_of_is_a_fault_of_the_configuration(query: str) -> None:
-    """Exit 78, not "try again" for ever. Nothing of a password is told."""
+    """Exit 78 instead of retrying for ever. The message has no part of a password."""
     with pytest.raises(ConfigError, match=query.partition("=")[0]) as caught:
         Engines(f"postgresql://me:secret@127.0.0.1:1/d?{query}")
     assert "secret" not in str(caught.value)
@@ -265,7 +265,7 @@ def test_a_url_that_no_connection_can_be_made_of_is_a_fault_of_the_configuration
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1", "EUC_JP"])
 def test_a_database_that_cannot_hold_every_word_is_a_fault_of_the_configuration(cluster: Server, encoding: str) -> None:
-    """Case O7: the daemon ended with a TypeError of its driver, or at the first name that was not in it."""
+    """Case O7: the daemon ended with a TypeError of its driver, or at the first name that the encoding did not have."""
     name = encoding.lower()
     locale = "LC_COLLATE 'C' LC_CTYPE 'C'"
     cluster.sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' {locale}")
@@ -277,7 +277,7 @@ def test_a_database_that_cannot_hold_every_word_is_a_fault_of_the_configuration(
 
 
 def test_a_database_whose_user_may_make_no_tables_is_a_fault_of_the_configuration(cluster: Server) -> None:
-    """O7: it was "42501", tried again for ever. What the remedy names is one."""
+    """O7: it was "42501", retried for ever. The remedy in the message works."""
     cluster.sql("CREATE ROLE weak LOGIN")
     cluster.sql("CREATE DATABASE strict")
     refused = Registry(cluster.url("strict").replace("postgres@", "weak@"))
@@ -299,7 +299,7 @@ def test_a_database_whose_user_may_make_no_tables_is_a_fault_of_the_configuratio
 def test_words_are_utf8_whatever_the_client_is_told(
     cluster: Server, monkeypatch: pytest.MonkeyPatch, by: str, told: str
 ) -> None:
-    """Siblings of O7: the database is well, and the connection was to be of another encoding."""
+    """Like O7, with a UTF-8 database and a connection that was told another encoding."""
     url = cluster.database()
     match by:
         case "the environment":

@@ -1,4 +1,4 @@
-"""What the reaper asks a real registry: who has ended here, whom orders remember, which hooks did not end well."""
+"""What the reaper reads from a real registry: ended agents of this host, members recorded by kills, failed hooks."""
 
 import sqlite3
 from contextlib import closing
@@ -20,14 +20,14 @@ LATER = NOW + 60 * MINUTE
 
 
 def end(registry: Registry, agent_id: str, minutes: int = 0, to: Status = Status.KILLED) -> None:
-    """It has ended so long after it was registered."""
+    """End an agent that many minutes after its registration."""
     assert registry.agents.transition(
         agent_id, {Status.RUNNING}, to, now=NOW + minutes * MINUTE, who="test", why="it is over"
     )
 
 
 def ran(registry: Registry, agent_id: str, outcome: HookOutcome | None, minutes: int = 0, **details: object) -> str:
-    """A hook of it has ended like that; None: its daemon died in it."""
+    """Store a hook run of the agent with that outcome; None: its daemon died in it."""
     run_id, now = f"{agent_id}-{minutes}", NOW + minutes * MINUTE
     registry.history.open_run(run_id, agent_id, f"hook{minutes}", now)
     if outcome is not None:
@@ -36,7 +36,7 @@ def ran(registry: Registry, agent_id: str, outcome: HookOutcome | None, minutes:
 
 
 def test_the_ended_of_this_host_come_newest_first_and_bounded(registry: Registry) -> None:
-    """Neither the living, nor another host's, nor another owner's."""
+    """Without live agents, and those of another host or owner."""
     for number, agent_id in enumerate("abc"):
         add(registry, agent_id)
         end(registry, agent_id, number)
@@ -54,7 +54,7 @@ def test_the_ended_of_this_host_come_newest_first_and_bounded(registry: Registry
 
 
 def test_a_row_that_cannot_be_read_hides_no_other_and_counts_as_living(registry: Registry, database: Path) -> None:
-    """What is left of it must not be taken for a dead agent's."""
+    """What its agent uses must not be taken for a dead agent's."""
     for agent_id in ("a", "b", "c"):
         add(registry, agent_id)
     end(registry, "a")
@@ -67,7 +67,7 @@ def test_a_row_that_cannot_be_read_hides_no_other_and_counts_as_living(registry:
 
 
 def test_whom_orders_have_committed_is_remembered(registry: Registry) -> None:
-    """Of each agent that was asked for."""
+    """For each of the agents asked for."""
     member = asdict(TreeMember(HERE, 1, 1000, "sleep", "S", "descent"))
     for agent_id in ("a", "b"):
         add(registry, agent_id)
@@ -91,7 +91,7 @@ def test_whom_orders_have_committed_is_remembered(registry: Registry) -> None:
 def test_hooks_that_did_not_end_well_are_found(
     registry: Registry, outcome: HookOutcome | None, gave_up: bool, failed: bool
 ) -> None:
-    """Of ended agents of this host, tried last before then."""
+    """Of this host's ended agents, last tried before that time."""
     add(registry, "a")
     run_id = ran(registry, "a", outcome)
     assert registry.leftovers.gave_up("h1", LATER) == []
@@ -103,7 +103,7 @@ def test_hooks_that_did_not_end_well_are_found(
 
 
 def test_what_was_kept_for_its_use_is_asked_for_again(registry: Registry) -> None:
-    """Unless another agent was given the worktree meanwhile."""
+    """Unless another agent has been given the worktree since."""
     add(registry, "a", worktree="/w")
     add(registry, "b", worktree="/v")
     used = ran(registry, "a", HookOutcome.KEPT, 1, in_use=True)
@@ -119,7 +119,7 @@ def test_what_was_kept_for_its_use_is_asked_for_again(registry: Registry) -> Non
 
 
 def test_where_worktrees_were_put_away_is_known_by_what_hooks_told(registry: Registry) -> None:
-    """Only whole paths; each once; of that owner."""
+    """Only absolute paths, each once, and of that owner."""
     for agent_id, uid in (("a", 1000), ("b", 1000), ("c", 1001)):
         add(registry, agent_id, owner_uid=uid)
     ran(registry, "a", HookOutcome.DONE, 1, trash=f"/r/.git/agent-watchdog/trash/{'a' * 32}/tree")

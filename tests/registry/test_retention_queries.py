@@ -1,4 +1,4 @@
-"""What ended long ago is forgotten, a few rows at a time; what lives or is needed stays."""
+"""What ended long ago is deleted, a few rows at a time; what is live or needed stays."""
 
 import asyncio
 import time
@@ -22,20 +22,20 @@ KEEP = timedelta(days=30)
 
 
 class At(Clock):
-    """The machine's clock with another wall time."""
+    """The machine's clock at another wall time."""
 
     def now(self) -> Instant:
         return Instant(time.monotonic(), time.monotonic(), LATER)
 
 
 def end(registry: Registry, agent_id: str, days_ago: float = 31) -> None:
-    """An agent ends so many days before now."""
+    """End an agent that many days before now."""
     at = LATER - timedelta(days=days_ago)
     assert registry.agents.transition(agent_id, {Status.RUNNING}, Status.KILLED, now=at, who="t", why="w")
 
 
 def forget(registry: Registry, host: str = "h1") -> None:
-    """One round."""
+    """Run one round."""
 
     async def play() -> None:
         await Retention(AsyncRegistry(registry), At(), get_logger(), keep=KEEP, host=host).round()
@@ -48,7 +48,7 @@ def there(registry: Registry) -> set[str]:
 
 
 def test_an_agent_that_ended_long_ago_goes_with_all_that_is_about_it(registry: Registry) -> None:
-    """Requests, runs, events, its finished task; not those of one that ended later, and never a living one's."""
+    """Requests, runs, events, its finished task; not those of an agent that ended later or is live."""
     for agent in ("old", "young", "alive"):
         add(registry, agent, task_id=f"T-{agent}")
         registry.history.assign_task(f"T-{agent}", agent, NOW)
@@ -82,7 +82,7 @@ def test_an_agent_that_ended_long_ago_goes_with_all_that_is_about_it(registry: R
 
 
 def test_what_something_depends_on_stays(registry: Registry) -> None:
-    """An open request, an unfinished task, a living child: each still asks for the agent's row."""
+    """An open request, an unfinished task, a live child: each still needs the agent's row."""
     for agent in ("open", "tasked", "parent", "free"):
         add(registry, agent)
         end(registry, agent) if agent != "open" else None
@@ -103,7 +103,7 @@ def test_what_something_depends_on_stays(registry: Registry) -> None:
 
 
 def test_another_hosts_agents_are_left_to_its_own_daemon(registry: Registry) -> None:
-    """Its `retention_days` may be longer; nor do its agents' events go."""
+    """That host's `retention_days` may be longer. Its agents' events stay, too."""
     add(registry, "theirs", host="h2")
     end(registry, "theirs")
     forget(registry)
@@ -114,7 +114,7 @@ def test_another_hosts_agents_are_left_to_its_own_daemon(registry: Registry) -> 
 
 
 def test_a_round_that_deleted_is_told_in_one_line(registry: Registry) -> None:
-    """A round that found nothing says nothing."""
+    """A round that found nothing logs nothing."""
     add(registry, "old")
     end(registry, "old")
     told: list[tuple[str, dict[str, object]]] = []
@@ -133,7 +133,7 @@ def test_a_round_that_deleted_is_told_in_one_line(registry: Registry) -> None:
 
 
 def fill(registry: Registry, agents: int, days: int = 60) -> None:
-    """Ended agents, aged 1 to `days` days, three events each; written as fast as SQLite can."""
+    """Insert ended agents, aged 1 to `days` days, with three events each, as fast as SQLite can."""
     with registry.engines.begin(registry.engines.quick) as connection:
         connection.exec_driver_sql(
             "INSERT INTO agent_lifecycle (agent_id, name, owner_uid, host, boot_id, status, created_at, completed_at)"
@@ -152,7 +152,7 @@ def fill(registry: Registry, agents: int, days: int = 60) -> None:
 def test_twenty_thousand_ended_agents_cost_a_sweep_nothing_and_the_old_ones_go(
     registry: Registry, database: Path
 ) -> None:
-    """F8: 20,000 ended rows aged 1 to 60 days and 5 living: the young ones stay readable, intents do not wait."""
+    """F8: 20,000 ended rows aged 1 to 60 days and 5 live ones: the young ones stay readable, intents do not wait."""
     fill(registry, 20_000)
     for number in range(5):
         add(registry, f"live{number}")
@@ -161,7 +161,7 @@ def test_twenty_thousand_ended_agents_cost_a_sweep_nothing_and_the_old_ones_go(
             "EXPLAIN QUERY PLAN SELECT * FROM agent_lifecycle WHERE host = 'h1'"
             " AND status IN ('ending', 'queued', 'running', 'starting', 'unkillable')"
         ).all()
-    assert "agent_lifecycle_live" in str(plan)  # what a sweep and a start read is no function of ended rows
+    assert "agent_lifecycle_live" in str(plan)  # what a sweep and a start read does not grow with ended rows
     waits: list[float] = []
 
     async def play() -> None:
@@ -184,12 +184,12 @@ def test_twenty_thousand_ended_agents_cost_a_sweep_nothing_and_the_old_ones_go(
     assert all(row.completed_at is None or row.completed_at >= LATER - KEEP for row in rows)
     assert registry.agents.get("d000000") is not None  # one day old
     print(f"longest wait of a sweep's write: {max(waits) * 1000:.1f} ms of {len(waits)}")
-    assert len(waits) > 20  # many went in between
+    assert len(waits) > 20  # many writes got in between the batches
 
 
 @pytest.mark.faults
 def test_the_file_does_not_grow_round_after_round(registry: Registry, database: Path) -> None:
-    """Pages of what was deleted are used again."""
+    """Pages of deleted rows are reused."""
     sizes: list[int] = []
     for _ in range(4):
         fill(registry, 3000, days=1)

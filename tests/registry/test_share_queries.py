@@ -1,4 +1,4 @@
-"""What one user's agents take of the registry is bound; no other user's rows go for it, and none that are needed."""
+"""One user's agents may take only so much of the registry; no other user's rows and no needed ones are deleted."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ KB = 1024
 
 
 def run(registry: Registry, most: int, *, log: Recorder | None = None, **more: Any) -> Shares:
-    """One round of a daemon whose users may have so many bytes."""
+    """One round of a daemon that allows each user that many bytes."""
     shares = Shares(AsyncRegistry(registry), Clock(), log or Recorder(), most=most, **more)
 
     async def play() -> None:
@@ -45,7 +45,7 @@ def total(registry: Registry, uid: int) -> int:
 
 
 def test_each_kind_of_row_counts_for_its_owner(registry: Registry) -> None:
-    """Requests, runs and tasks for the owner of their agent, holds for whom they are by."""
+    """Requests, runs and tasks count for the owner of their agent, holds for the user that set them."""
     add(registry, "a", owner_uid=MALLORY, worktree="/" + "w" * 1000)
     bare = registry.shares.uses()[MALLORY]
     registry.kills.open_request("r", "a", Reason.STALLED, by="t", now=NOW, evidence={"e": LONG}, owner_uid=MALLORY)
@@ -64,7 +64,7 @@ def test_each_kind_of_row_counts_for_its_owner(registry: Registry) -> None:
 
 
 def test_history_of_living_agents_is_forgotten_from_its_beginning(registry: Registry) -> None:
-    """Hold and unhold of one's own agents again and again. The agents stay, and everybody else's history."""
+    """A user holds and unholds its own agents again and again. The agents stay, and all other users' history."""
     for uid, name in ((MALLORY, "m"), (ALICE, "a"), (ROOT, "r")):
         add(registry, name, owner_uid=uid)
         with registry.engines.group():
@@ -81,7 +81,7 @@ def test_history_of_living_agents_is_forgotten_from_its_beginning(registry: Regi
 
 
 def test_ended_agents_go_with_all_that_is_about_them_the_oldest_first(registry: Registry) -> None:
-    """Register and remove with long paths. What lives or is needed stays, however much it is."""
+    """A user registers and removes agents with long paths. What is live or needed stays, however much it is."""
     with registry.engines.group():
         for number in range(100):
             add(registry, f"m{number}", owner_uid=MALLORY, worktree="/" + "w" * 1000)
@@ -102,7 +102,7 @@ def test_ended_agents_go_with_all_that_is_about_them_the_oldest_first(registry: 
 
 
 def test_whoever_cannot_be_brought_down_writes_nothing_that_can_be_left_out(registry: Registry) -> None:
-    """All its rows are living agents'. What tells of a kill, and of a change of status, is written all the same."""
+    """All its rows are live agents'. Events of a kill, and of a change of status, are written anyway."""
     with registry.engines.group():
         for number in range(100):
             add(registry, f"m{number}", owner_uid=MALLORY, worktree="/" + "w" * 1000)
@@ -123,7 +123,7 @@ def test_whoever_cannot_be_brought_down_writes_nothing_that_can_be_left_out(regi
 
 
 def test_sub_uids_count_for_their_user_and_root_has_no_limit(registry: Registry) -> None:
-    """A user has 65,536 uids of /etc/subuid."""
+    """A user has 65,536 uids in /etc/subuid."""
     for uid in (MALLORY, 100_000, 100_001, ROOT):
         add(registry, f"a{uid}", owner_uid=uid)
         with registry.engines.group():
@@ -137,7 +137,7 @@ def test_sub_uids_count_for_their_user_and_root_has_no_limit(registry: Registry)
 
 
 def test_who_was_brought_down_is_counted_again_when_it_can_be_over_once_more(registry: Registry) -> None:
-    """A share that is smaller than the growth of the registry after which it was counted held for ten minutes."""
+    """A share smaller than the growth after which the registry was counted again was not enforced for ten minutes."""
     add(registry, "m", owner_uid=MALLORY)
 
     def write(rows: int) -> None:
@@ -160,7 +160,7 @@ def test_who_was_brought_down_is_counted_again_when_it_can_be_over_once_more(reg
 
 
 def test_a_registry_that_has_not_grown_is_not_counted(registry: Registry) -> None:
-    """A look is three pragmas; after a megabyte more it is counted whose it is."""
+    """A look is three pragmas; each user's share is counted again after a megabyte more."""
     counted: list[float] = []
     uses = registry.shares.uses
     registry.shares.uses = lambda: counted.append(time.monotonic()) or uses()  # type: ignore[method-assign, func-returns-value]

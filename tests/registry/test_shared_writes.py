@@ -1,4 +1,4 @@
-"""A change of status is made once, by whoever saw the row as it stands; what is watched goes forward only."""
+"""A change of status is made once, by a caller that saw the current row; a sweep's values only move forward."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def change(registry: Registry, to: Status = Status.KILLED, agent_id: str = "a1",
 
 
 def test_of_two_who_change_a_status_one_has_changed_it(registry: Registry) -> None:
-    """The other is told so, and nothing of its change is there."""
+    """The other gets False, and nothing of its change is saved."""
     version = add(registry).version
     assert change(registry, expected_version=version, exit_code=3)
     row = row_of(registry)
@@ -36,7 +36,7 @@ def test_of_two_who_change_a_status_one_has_changed_it(registry: Registry) -> No
 
 
 def test_who_saw_an_older_row_changes_nothing(registry: Registry) -> None:
-    """Its status is the same again."""
+    """Even if the status is the same again."""
     version = add(registry).version
     assert change(registry, Status.STARTING)
     assert not change(registry, expected_version=version)
@@ -44,14 +44,14 @@ def test_who_saw_an_older_row_changes_nothing(registry: Registry) -> None:
 
 
 def test_a_column_that_is_not_of_a_status_is_refused(registry: Registry) -> None:
-    """A slip of ours, told as one."""
+    """A programming error, reported as one."""
     add(registry)
     with pytest.raises(TypeError, match="no column that a change of status may set: owner_uid"):
         change(registry, owner_uid=0)
 
 
 def test_a_change_writes_its_event_with_it_unless_it_is_told_elsewhere(registry: Registry) -> None:
-    """By its own name, or another's."""
+    """Under the default name or another one."""
     for agent_id in ("a1", "b", "c"):
         add(registry, agent_id)
     began = registry.history.events(0)[-1].id
@@ -71,7 +71,7 @@ def swept(beats: int = 0, watched: float = 0.0, silence: float = 0.0, progress: 
 
 
 def test_what_was_watched_goes_forward_only(registry: Registry) -> None:
-    """A sweep that was late to write must not undo the next one's."""
+    """A sweep that is written late must not undo the next one's."""
     add(registry)
     registry.agents.save_sweep([swept(5, 60.0, 1.0)])
     for older in (swept(4, 70.0, 9.0), swept(6, 59.0, 9.0)):
@@ -87,7 +87,7 @@ def test_what_was_watched_goes_forward_only(registry: Registry) -> None:
 
 @pytest.mark.parametrize("progress", [float("nan"), float("inf"), float("-inf")])
 def test_a_progress_that_is_no_number_does_not_spoil_its_row(registry: Registry, progress: float) -> None:
-    """It is an agent's own word."""
+    """The value comes from the agent itself."""
     add(registry)
     registry.agents.save_sweep([swept(1, 1.0, progress=progress)])
     assert row_of(registry).last_progress is None

@@ -17,7 +17,7 @@ from watchdog.registry.sqlite import WAL_ROOM
 
 
 def stored(database: Path) -> list[str]:
-    """Orders as a daemon would find them that is started after a crash of this one: from the directory as it is."""
+    """The requests that a daemon would find that starts after a crash of this one: from a copy of the directory."""
     copy = database.parent / "crash"
     copy.mkdir()
     for path in database.parent.glob("registry.db*"):
@@ -30,7 +30,7 @@ def stored(database: Path) -> list[str]:
 
 @pytest.mark.parametrize("lost", [("-wal",), ("-shm",), ("-wal", "-shm")], ids=" ".join)
 def test_what_lay_in_a_removed_wal_is_saved(registry: Registry, database: Path, lost: tuple[str, ...]) -> None:
-    """An order that was committed is on the disk again, before anything else is written."""
+    """A committed request is on the disk again before anything else is written."""
     add(registry, "a1")
     add(registry, "a2")
     assert registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
@@ -44,7 +44,7 @@ def test_what_lay_in_a_removed_wal_is_saved(registry: Registry, database: Path, 
 
 
 def test_files_are_made_anew_only_when_nobody_uses_them(registry: Registry, database: Path) -> None:
-    """A transaction that is open goes on undisturbed; others are refused until it has ended."""
+    """An open transaction continues undisturbed; others are refused until it has ended."""
     add(registry, "a1")
     with registry.engines.begin(registry.engines.durable) as connection:
         connection.execute(text("UPDATE agent_lifecycle SET note = 'mine'"))
@@ -61,14 +61,14 @@ def test_files_are_made_anew_only_when_nobody_uses_them(registry: Registry, data
 
 
 def test_closed_and_used_again_is_no_fault(registry: Registry) -> None:
-    """The last connection that is closed removes both; that was nobody else."""
+    """Closing the last connection removes both files; that is no foreign interference."""
     add(registry, "a1")
     registry.close()
     assert registry.agents.get("a1") is not None
 
 
 def test_a_connection_that_may_not_write_is_not_kept(registry: Registry) -> None:
-    """One that was opened while the disk was read-only stays so for ever, also when the disk is mended."""
+    """A connection opened while the disk was read-only stays read-only, even after the disk is writable again."""
     add(registry, "a1")
     for engine in (registry.engines.durable, registry.engines.quick):
         with engine.connect() as connection:
@@ -79,7 +79,7 @@ def test_a_connection_that_may_not_write_is_not_kept(registry: Registry) -> None
 
 
 def test_a_trial_leaves_nothing(registry: Registry) -> None:
-    """Inserted and undone."""
+    """The row is inserted and undone."""
     add(registry, "a1")
     before = registry.history.events(0)
     registry.probe(trial=True)
@@ -88,7 +88,7 @@ def test_a_trial_leaves_nothing(registry: Registry) -> None:
 
 @pytest.mark.parametrize("what", ["a directory", "a link", "a socket", "below a file"])
 def test_what_can_never_be_a_registry_is_a_fault_of_the_configuration(tmp_path: Path, what: str) -> None:
-    """78, which systemd does not try again every two seconds; a directory that is not there yet stays 75."""
+    """Exit status 78, which systemd does not retry every two seconds; for a directory that does not exist it is 75."""
     place = tmp_path / "registry.db"
     match what:
         case "a directory":
@@ -112,7 +112,7 @@ def test_what_can_never_be_a_registry_is_a_fault_of_the_configuration(tmp_path: 
 def test_a_write_ahead_log_that_grew_under_a_reader_is_cut_when_that_has_gone(
     registry: Registry, database: Path, how: str
 ) -> None:
-    """Case N16: it kept 93 MB. Its room stays allocated: a disk may be full by then."""
+    """Case N16: it kept 93 MB. Its initial room stays allocated, as the disk may be full by then."""
     add(registry, "a1")
     log = Path(f"{database}-wal")
     with ExitStack() as readers:
@@ -129,7 +129,7 @@ def test_a_write_ahead_log_that_grew_under_a_reader_is_cut_when_that_has_gone(
 
 
 def test_a_write_ahead_log_that_one_transaction_made_large_is_cut(registry: Registry, database: Path) -> None:
-    """Sibling of N16: the reaper's or a migration's, or another program's; no reader is needed."""
+    """Like N16, without a reader: the transaction is the reaper's, a migration's, or another program's."""
     add(registry, "a1")
     log = Path(f"{database}-wal")
     write(registry, 2 * WAL_ROOM)
@@ -140,7 +140,7 @@ def test_a_write_ahead_log_that_one_transaction_made_large_is_cut(registry: Regi
 
 
 def reading(readers: ExitStack, database: Path) -> sqlite3.Connection:
-    """Somebody in the middle of reading."""
+    """A reader in the middle of its transaction."""
     other = readers.enter_context(closing(sqlite3.connect(database, isolation_level=None)))
     other.execute("BEGIN")
     other.execute("SELECT count(*) FROM agent_lifecycle").fetchone()
@@ -148,13 +148,13 @@ def reading(readers: ExitStack, database: Path) -> sqlite3.Connection:
 
 
 def write(registry: Registry, size: int) -> None:
-    """So many bytes, in one commit."""
+    """Write that many bytes in one commit."""
     with registry.engines.begin(registry.engines.durable) as connection:
         connection.execute(text("UPDATE agent_lifecycle SET note = hex(randomblob(:half))"), {"half": size // 2})
 
 
 def test_each_commit_is_seen_by_whoever_asks_for_the_version(registry: Registry, database: Path) -> None:
-    """Ours and another program's; nothing else changes it, and files that were made anew begin anew."""
+    """Ours and another program's; nothing else changes the version, and it starts again with new files."""
     first = registry.engines.version()
     assert first is not None
     assert registry.agents.newest() == []
@@ -175,7 +175,7 @@ def test_each_commit_is_seen_by_whoever_asks_for_the_version(registry: Registry,
 def test_what_a_reader_left_beside_a_registry_that_was_shut_is_opened_with_it(
     registry: Registry, database: Path, mode: int
 ) -> None:
-    """Who reads a registry of mode 0444 leaves a -wal and a -shm of that mode: to mend the first is not enough."""
+    """A reader of a registry of mode 0444 leaves a -wal and a -shm of that mode: repairing the first is not enough."""
     add(registry, "a1")
     registry.close()
     for suffix in ("-wal", "-shm"):
@@ -191,7 +191,7 @@ def test_what_a_reader_left_beside_a_registry_that_was_shut_is_opened_with_it(
 
 
 def test_a_file_beside_the_registry_that_is_none_is_named(registry: Registry, database: Path) -> None:
-    """A link could lead to anybody's file, whose mode is not ours to change."""
+    """A link could lead to any user's file, whose mode we must not change."""
     registry.close()
     Path(f"{database}-shm").symlink_to("/etc/passwd")
     with pytest.raises(UnsafeDirectory, match=r"registry\.db-shm: not a regular file"):

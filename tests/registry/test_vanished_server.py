@@ -1,4 +1,4 @@
-"""A PostgreSQL over TCP that is there and says nothing, from the start or later on. Nobody waits for ever."""
+"""A PostgreSQL server over TCP that is reachable and silent, from the start or later. No caller waits for ever."""
 
 import select
 import socket
@@ -23,7 +23,7 @@ SOON = 15.0  # seconds that a busy machine may add
 
 
 class Way:
-    """The way to a server: a TCP port of its own, which can go silent without closing anything."""
+    """A proxy to a server: a TCP port of its own, which can go silent without closing anything."""
 
     def __init__(self, server: Server) -> None:
         self._target = f"{server.dir}/.s.PGSQL.5432"
@@ -36,7 +36,7 @@ class Way:
         self._start(self._accept)
 
     def url(self, more: str = "") -> str:
-        """How a registry names it."""
+        """The registry's URL through it."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?sslmode=disable{more}"
 
     def close(self) -> None:
@@ -79,14 +79,14 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def way(server: Server) -> Iterator[Way]:
-    """A way to it that works."""
+    """A proxy that forwards everything."""
     made = Way(server)
     yield made
     made.close()
 
 
 def test_a_listener_that_never_answers_is_left_after_the_limit_for_connecting() -> None:
-    """The kernel takes the connection, nobody reads from it."""
+    """The kernel accepts the connection, and no process reads from it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         registry = Registry(f"postgresql://postgres@127.0.0.1:{listener.getsockname()[1]}/x", busy_timeout=LIMIT)
         began = time.monotonic()
@@ -98,7 +98,7 @@ def test_a_listener_that_never_answers_is_left_after_the_limit_for_connecting() 
 
 
 def test_a_port_where_nobody_listens_is_told_at_once() -> None:
-    """Refused is an answer."""
+    """A refused connection is an answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     began = time.monotonic()
@@ -109,7 +109,7 @@ def test_a_port_where_nobody_listens_is_told_at_once() -> None:
 
 @pytest.mark.faults
 def test_a_server_that_vanishes_is_left_and_found_again(way: Way) -> None:
-    """Nothing is closed, every byte is acknowledged, no answer comes: reading and writing alike."""
+    """Nothing is closed, every byte is acknowledged, and no answer comes, to reads and to writes."""
     registry = Registry(way.url(), busy_timeout=LIMIT).open()
     add(registry, "v1", owner_uid=0)
     way.open.clear()
@@ -117,11 +117,11 @@ def test_a_server_that_vanishes_is_left_and_found_again(way: Way) -> None:
         began = time.monotonic()
         with pytest.raises(RegistryUnavailable):
             ask()
-        # The pool asks whether the connection lives, then tries a new one: a limit each.
+        # The pool checks the old connection, then tries a new one: one limit each.
         assert time.monotonic() - began < LIMIT.total_seconds() + SILENCE_SECONDS + CONNECT_SECONDS + SOON
 
     way.open.set()
-    time.sleep(REFUSE)  # so long others are refused after a slow failure
+    time.sleep(REFUSE)  # other calls are refused for so long after a slow failure
     row = registry.agents.get("v1")
     assert row is not None
     assert row.registration.owner_uid == 0
@@ -129,7 +129,7 @@ def test_a_server_that_vanishes_is_left_and_found_again(way: Way) -> None:
 
 
 def test_a_daemon_hears_that_it_is_not_heard_any_more(way: Way, server: Server) -> None:
-    """Its lock lies on the silent connection; the server keeps it until that ends, and `daemon_heard` says so."""
+    """Its lock belongs to the silent connection: the server keeps it until that ends, and `daemon_heard` reports it."""
     registry, other = Registry(way.url(), busy_timeout=LIMIT).open(), Registry(server.url()).open()
     assert other.daemon_heard("h1") is False
     registry.claim_host("h1", timedelta())
@@ -149,7 +149,7 @@ def test_a_daemon_hears_that_it_is_not_heard_any_more(way: Way, server: Server) 
 
 @pytest.mark.parametrize(("more", "idle"), [("", KEEPALIVE["keepalives_idle"]), ("&keepalives_idle=77", 77)])
 def test_idle_connections_are_looked_after_by_tcp(way: Way, more: str, idle: int) -> None:
-    """The socket itself says so; what the URL gives counts more."""
+    """Read from the socket's own options; values in the URL win."""
     registry = Registry(way.url(more), busy_timeout=LIMIT)
     with registry.engines.begin(registry.engines.reading) as connection:
         driver = connection.connection.driver_connection
