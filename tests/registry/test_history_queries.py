@@ -129,7 +129,7 @@ def test_a_hold_is_its_host_s_alone_and_one_of_before_everybody_s(registry: Regi
     assert registry.history.active_holds("h2") == [there, old]
 
 
-def test_the_event_loop_reaches_the_store_through_threads(registry: Registry) -> None:
+def test_the_event_loop_reaches_the_registry_through_threads(registry: Registry) -> None:
     """Writes are done one after another, in the order of the calls."""
 
     async def play() -> list[int]:
