@@ -210,8 +210,8 @@ ASSIGN_TO_OTHERS = {
     "processes.table": "the reader process tells the module `bounded` what can be read",
     "reaper.reaper": "a leftover's result: `Leftover` is its own list's",
     "reaper.shares": "the registry's set of users over their share",
-    "registry.health_queries": "the trouble that `engines` keeps",
-    "registry.store": "the trouble that `engines` keeps",
+    "registry.async_registry": "the trouble that `engines` keeps",
+    "registry.registry": "the trouble that `engines` keeps",
     "service.main_loop": "wiring: the parts are given what they call",
     "service.signal_flags": "a hook of the interpreter",
     "telemetry.logger": "hooks of the interpreter, and of logging",
@@ -282,7 +282,6 @@ def test_nobody_assigns_to_a_field_of_another_modules_object() -> None:
 LARGE = {
     "cli/seen.py: Seen has 37": "what doctor has seen of a machine: a form with a line for each question",
     "core/vendors/vendor.py: Vendor takes 17": "an entry of a table: what is known of one agent program, by name",
-    "registry/agent_queries.py: AgentQueries has 22": "one query each",
 }
 # Modules below 80 lines with one importer, in their own package, that are no entries of a table of such modules.
 FRAGMENTS = {
@@ -298,7 +297,6 @@ FRAGMENTS = {
     "owner/sources/fleet_members.py": "a file format of its own",
     "owner/sources/sqlite_locks.py": "whom SQLite waits for",
     "owner/terminals/pane_content.py": "what a pane shows, as text",
-    "registry/health_queries.py": "what is asked of the database itself",
 }
 TABLES = ("control/routes/", "core/vendors/", "owner/finders/", "owner/hooks/", "owner/terminals/wezterm.py")
 

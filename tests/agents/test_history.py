@@ -8,29 +8,30 @@ from tests.control.office import Recorder
 from tests.registry.samples import add
 from watchdog.agents.history import OF_ONE, EventRecorder
 from watchdog.clock import Clock
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 
 
 def test_one_owners_events_do_not_fill_the_queue(tmp_path: Path) -> None:
     """They are counted; the log has all of them, and the next one is taken when some are written."""
-    store = Store(f"sqlite:///{tmp_path}/registry.db").open()
-    add(store, "m", owner_uid=1000)
-    add(store, "a", owner_uid=1001)
+    registry = Registry(f"sqlite:///{tmp_path}/registry.db").open()
+    add(registry, "m", owner_uid=1000)
+    add(registry, "a", owner_uid=1001)
 
     async def play() -> list[int]:
-        registry = AsyncStore(store)
-        recorder = EventRecorder(registry, Clock(), Recorder())
+        async_registry = AsyncRegistry(registry)
+        recorder = EventRecorder(async_registry, Clock(), Recorder())
         for _ in range(OF_ONE + 50):
             recorder.tell("agent.late", agent("m"), "silent")
         lost = [recorder.lost]
         recorder.tell("agent.late", agent("a", uid=1001), "silent")
         lost.append(recorder.lost)
-        await registry.write(store.add_event, "t", "m", "t", "w", Clock().now().wall)  # after those
+        await async_registry.write(registry.history.add_event, "t", "m", "t", "w", Clock().now().wall)  # after those
         recorder.tell("agent.late", agent("m"), "silent")
-        await registry.write(store.add_event, "t", "m", "t", "w", Clock().now().wall)
+        await async_registry.write(registry.history.add_event, "t", "m", "t", "w", Clock().now().wall)
         return [*lost, recorder.lost]
 
     assert asyncio.run(play()) == [50, 50, 50]
-    assert [row.event for row in store.events(0, agent_id="a")] == ["agent.registered", "agent.late"]
-    assert sum(row.event == "agent.late" for row in store.events(0, agent_id="m")) == OF_ONE + 1
-    store.close()
+    assert [row.event for row in registry.history.events(0, agent_id="a")] == ["agent.registered", "agent.late"]
+    assert sum(row.event == "agent.late" for row in registry.history.events(0, agent_id="m")) == OF_ONE + 1
+    registry.close()

@@ -16,7 +16,8 @@ from watchdog.agents.fleet import Fleet
 from watchdog.agents.own_cgroup import CgroupKind, CgroupPlacement
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.processes import identity
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.telemetry.logger import get_logger
 
 
@@ -33,8 +34,8 @@ def test_what_is_no_error_of_the_kernel_s_is_said_too(
     async def story() -> None:
         unheard: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
-        store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
-        places = CgroupPlacement(Fleet(), store, get_logger())
+        registry = AsyncRegistry(Registry(f"sqlite:///{tmp_path}/registry.db").open())
+        places = CgroupPlacement(Fleet(), registry, get_logger())
         places.kind = CgroupKind.LEAF
         with subprocess.Popen(["sleep", "1000"]) as process:
             found = identity.read_identity(process.pid, identity.this_host(None))
@@ -46,7 +47,7 @@ def test_what_is_no_error_of_the_kernel_s_is_said_too(
         await asyncio.sleep(0)
         gc.collect()
         assert not unheard
-        store.close()
+        registry.close()
 
     asyncio.run(story())
     assert [r.msg["why"] for r in caplog.records if isinstance(r.msg, dict) and r.msg["event"] == "cgroup.refused"] == [

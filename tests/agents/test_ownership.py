@@ -24,7 +24,8 @@ from watchdog.errors import OwnerCallFailed, RegistryUnavailable
 from watchdog.intake.notify_sockets import NotifySockets
 from watchdog.processes import identity
 from watchdog.processes.identity import boot_id, pin, read_identity
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 
 PACKAGE = Path(ownership.__file__).parents[1]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: setuid programs and other uids")
@@ -104,13 +105,13 @@ def test_a_drop_counts_when_it_is_committed_and_is_never_seen_again(
         raise RegistryUnavailable("away")
 
     async def story(process: Leashed) -> None:
-        store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
+        registry = AsyncRegistry(Registry(f"sqlite:///{tmp_path}/registry.db").open())
         log = Kept()
         tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Clock(), log)
         try:
             agent = agent_of(process.pid, 0)
             agent.reg = replace(agent.reg, pane={"terminal": "tmux", "server": "/roots", "pane": "%1"})
-            store.store.add_agent(agent.reg, Status.RUNNING, NOW, "test")
+            registry.agents.add(agent.reg, Status.RUNNING, NOW, "test")
             tracker.sockets.open(agent.agent_id, 0)
             tracker.admit(agent)
             process.do(f"os.setresuid({U}, {U}, {U})")
@@ -120,27 +121,27 @@ def test_a_drop_counts_when_it_is_committed_and_is_never_seen_again(
             assert agent.reg.owner_uid == 0
 
             with monkeypatch.context() as away:
-                away.setattr(store, "write", fail)
-                await tracker.follow(agent, store)
+                away.setattr(registry, "write", fail)
+                await tracker.follow(agent, registry)
             assert (agent.reg.owner_uid, agent.owner.dropping) == (0, U)
-            await tracker.follow(agent, store)
+            await tracker.follow(agent, registry)
             assert (agent.reg.owner_uid, agent.reg.dropped, agent.reg.pane, agent.owner.dropping) == (
                 U,
                 True,
                 None,
                 None,
             )
-            row = store.store.agent(agent.agent_id)
+            row = registry.agents.get(agent.agent_id)
             assert row is not None and (row.registration.owner_uid, row.registration.pane) == (U, None)
             assert refused(agent) == ownership.UNTOUCHABLE
             process.do(f"os.setresuid({V}, {V}, {V})")
-            await tracker.follow(agent, store)
+            await tracker.follow(agent, registry)
             assert agent.reg.owner_uid == U
             assert [event["event"] for event in log.events].count("agent.owner_changed") == 1
             tracker.forget(agent)
         finally:
             tracker.close()
-            store.close()
+            registry.close()
 
     with leashed(public, 0) as process:
         asyncio.run(story(process))

@@ -19,8 +19,9 @@ from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.core.process import Identity, Presence, TreeMember
 from watchdog.core.verdict import judge
 from watchdog.errors import RegistryUnavailable
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.registry.schema import REVISION
-from watchdog.registry.store import AsyncStore, Store
 
 INTERVAL = 10.0
 
@@ -37,10 +38,10 @@ class Ticking(Clock):
 class Bench:
     """A recorder on a real file, and as many sweeps as one likes."""
 
-    def __init__(self, path: Path, store: AsyncStore) -> None:
-        self.store, self.log, self.clock = store, Kept(), Ticking()
+    def __init__(self, path: Path, registry: AsyncRegistry) -> None:
+        self.registry, self.log, self.clock = registry, Kept(), Ticking()
         self._path, self._fleet = path, Fleet()
-        self._recorder = AgentPersistence(self._fleet, store, self.clock, self.log)
+        self._recorder = AgentPersistence(self._fleet, registry, self.clock, self.log)
 
     def by_hand(self, statement: str) -> None:
         with closing(sqlite3.connect(self._path, isolation_level=None)) as other:
@@ -49,7 +50,7 @@ class Bench:
     def admit(self, name: str) -> Agent:
         """An agent that runs."""
         reg = Registration(name * 4, name, 0, "host", "boot", stall_after=timedelta(minutes=2))
-        self.store.store.add_agent(reg, Status.RUNNING, self.clock.now().wall, "test")
+        self.registry.agents.add(reg, Status.RUNNING, self.clock.now().wall, "test")
         self._fleet.add(agent := Agent(reg, Policy(), Status.RUNNING))
         return agent
 
@@ -75,11 +76,11 @@ class Bench:
 
 @asynccontextmanager
 async def bench(directory: Path) -> AsyncIterator[Bench]:
-    store = AsyncStore(Store(f"sqlite:///{directory}/registry.db").open())
+    registry = AsyncRegistry(Registry(f"sqlite:///{directory}/registry.db").open())
     try:
-        yield Bench(directory / "registry.db", store)
+        yield Bench(directory / "registry.db", registry)
     finally:
-        store.close()
+        registry.close()
 
 
 def test_what_no_probe_meets_begins_once_and_ends_once(tmp_path: Path) -> None:
@@ -94,8 +95,8 @@ def test_what_no_probe_meets_begins_once_and_ends_once(tmp_path: Path) -> None:
             for _ in range(5):
                 assert await made.sweep(), "the rest works: orders are tried"
                 with pytest.raises(RegistryUnavailable):
-                    await made.store.write(
-                        made.store.store.add_event, "agent.late", None, "t", "w", made.clock.now().wall
+                    await made.registry.write(
+                        made.registry.history.add_event, "agent.late", None, "t", "w", made.clock.now().wall
                     )
             assert made.told() == ["registry.unavailable"]
             made.by_hand("DROP TRIGGER refuse")
@@ -199,7 +200,7 @@ def test_a_tree_is_written_when_a_look_saw_others_and_read_back(tmp_path: Path) 
             made.by_hand("UPDATE agent_lifecycle SET home_cgroup = 'by hand'")
             agent.tree.members = (member(10), member(11))
             assert await made.sweep()
-            row = made.store.store.agent("alpha" * 4)
+            row = made.registry.agents.get("alpha" * 4)
             assert row is not None
             assert row.home_cgroup == "by hand", "the same processes are not written again"
             later = Agent(agent.reg, Policy(), Status.RUNNING)
@@ -208,7 +209,7 @@ def test_a_tree_is_written_when_a_look_saw_others_and_read_back(tmp_path: Path) 
             assert later.tree.home_cgroup == "by hand"
             for broken in ("{}", "[1]", "[[]]", "[[10]]", '[["a", 7, 8]]', "[[10, 7, 8, 9]]"):
                 made.by_hand(f"UPDATE agent_lifecycle SET members = '{broken}'")
-                _, problems = made.store.store.live_agents("host")
+                _, problems = made.registry.agents.live("host")
                 assert len(problems) == 1, broken
 
     asyncio.run(story())

@@ -31,8 +31,9 @@ from watchdog.core.sessions import SESSION
 from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, RegistryUnavailable
 from watchdog.helpers.users import Users
 from watchdog.intake.notify_sockets import NotifySockets
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.registry.rows import AgentRow
-from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.metrics import Metrics
 
 ME, OTHER = os.geteuid(), 61001  # a uid that no account has
@@ -53,12 +54,14 @@ class Room:
         self.notify = directory / "notify"
         self.notify.mkdir()
         self.log, self.fleet, clock = Recorder(), Fleet(), Clock()
-        self.store = AsyncStore(Store(f"sqlite:///{directory}/registry.db").open())
+        self.registry = AsyncRegistry(Registry(f"sqlite:///{directory}/registry.db").open())
         self.users = Users(clock, self.log, str(directory / "subuid"))
         self.admission = Admission(self.users, clock, Metrics(), self.log)
         self.tracker = AgentTracker(self.fleet, NotifySockets(str(self.notify)), clock, self.log)
-        recorder = EventRecorder(self.store, clock, self.log)
-        self.registrar = Registrar(self.fleet, self.store, clock, self.settings, self.tracker, self.admission, recorder)
+        recorder = EventRecorder(self.registry, clock, self.log)
+        self.registrar = Registrar(
+            self.fleet, self.registry, clock, self.settings, self.tracker, self.admission, recorder
+        )
 
     async def register(self, name: str, peer: Peer = US, **more: Any) -> Agent:
         return (await self.registered(name, peer, **more)).agent
@@ -68,7 +71,7 @@ class Room:
 
     async def row(self, agent: Agent) -> AgentRow:
         """As the registry has it."""
-        row = await self.store.read(self.store.store.agent, agent.agent_id)
+        row = await self.registry.read(self.registry.agents.get, agent.agent_id)
         assert row is not None
         return row
 
@@ -86,7 +89,7 @@ async def room() -> AsyncIterator[Room]:
             yield made
         finally:
             made.tracker.close()
-            made.store.close()
+            made.registry.close()
 
 
 def play(story: Callable[[Room], Awaitable[None]]) -> None:
@@ -118,7 +121,7 @@ def test_what_was_asked_for_is_in_the_fleet_and_in_the_registry(child: int) -> N
         assert (agent.reg.tags, agent.reg.worktree) == (("a", "b"), "/srv/tree")
         row = await here.row(agent)
         assert (row.status, row.registration.identity) == (Status.RUNNING, agent.identity)
-        task = await here.store.read(here.store.store.task, "T-1")
+        task = await here.registry.read(here.registry.history.task, "T-1")
         assert task is not None and task.assigned_agent == agent.agent_id
         assert here.sockets() == [agent.agent_id]
         assert here.log.events[-1]["event"] == "agent.registered"
@@ -284,7 +287,7 @@ def test_what_cannot_be_committed_leaves_nothing(monkeypatch: pytest.MonkeyPatch
         async def write(*_: object) -> None:
             raise RegistryUnavailable("locked")
 
-        monkeypatch.setattr(here.store, "write", write)
+        monkeypatch.setattr(here.registry, "write", write)
         with pytest.raises(RegistryUnavailable):
             await here.register("alpha")
         assert not len(here.fleet) and not here.sockets()
@@ -365,7 +368,7 @@ def test_a_living_agent_that_the_registry_has_lost_is_watched_again(child: int, 
         await here.registrar.readopt(copy, with_row=with_row)
         agent = here.fleet.get("f" * 32)
         assert agent is not None and agent.heartbeat.said.promised and agent.tree.pidfd is not None
-        assert (await here.store.read(here.store.store.agent, "f" * 32) is not None) is with_row
+        assert (await here.registry.read(here.registry.agents.get, "f" * 32) is not None) is with_row
         if not with_row:
             await here.registrar.write_row(agent)
         assert (await here.row(agent)).registration.name == "alpha"

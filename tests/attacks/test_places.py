@@ -24,7 +24,8 @@ from watchdog.control.routes.restore import chosen
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.errors import Ambiguous
 from watchdog.processes import cgroups, identity
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.telemetry.logger import get_logger
 
 pytestmark = [
@@ -132,8 +133,8 @@ def test_a_number_that_has_passed_on_is_moved_nowhere(tmp_path: Path) -> None:
     """Its agent's process ended meanwhile. At 6e2b281 the stranger was in the cgroup of the agent."""
 
     async def story(stranger: int) -> str | None:
-        store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
-        places = CgroupPlacement(Fleet(), store, get_logger())
+        registry = AsyncRegistry(Registry(f"sqlite:///{tmp_path}/registry.db").open())
+        places = CgroupPlacement(Fleet(), registry, get_logger())
         if places.kind is not CgroupKind.LEAF:
             pytest.skip("needs a cgroup v2 that may be divided, and no systemd")
         found = identity.read_identity(stranger, identity.this_host(None))
@@ -141,7 +142,7 @@ def test_a_number_that_has_passed_on_is_moved_nowhere(tmp_path: Path) -> None:
         former = replace(found, start_ticks=found.start_ticks - 1, pidfd_inode=None)
         reg = Registration("d" * 32, "alpha", BEN, "here", identity.boot_id(), identity=former)
         await places.place(Agent(reg, Policy(), Status.RUNNING))
-        store.close()
+        registry.close()
         return cgroups.path_of(stranger)
 
     with subprocess.Popen(["sleep", "1000"]) as process:

@@ -139,17 +139,19 @@ def test_a_wait_has_no_limit_of_silence(monkeypatch: pytest.MonkeyPatch, capsys:
 def ended_with_a_failed_hook(office: Office, name: str) -> str:
     """One that ended well, and whose cleanup did not."""
     agent_id, now = office.register(name), office.context.now()
-    store = office.context.store.store
-    store.transition(agent_id, {Status.STARTING}, Status.RUNNING, now=now, who="test", why="")
-    store.transition(agent_id, {Status.RUNNING}, Status.ENDING, now=now, who="test", why="")
+    registry = office.context.registry
+    registry.agents.transition(agent_id, {Status.STARTING}, Status.RUNNING, now=now, who="test", why="")
+    registry.agents.transition(agent_id, {Status.RUNNING}, Status.ENDING, now=now, who="test", why="")
     for hook, outcome, message in (
         ("pane", HookOutcome.DONE, "closed"),
         ("tracker", HookOutcome.FAILED, "exit status 3: no route to host"),
         ("slow", HookOutcome.TIMEOUT, ""),
     ):
-        store.open_run(f"{name}-{hook}", agent_id, hook, now)
-        store.finish_run(f"{name}-{hook}", outcome, message, now)
-    store.transition(agent_id, {Status.ENDING}, Status.COMPLETED, now=now, who="test", why="exited", exit_code=0)
+        registry.history.open_run(f"{name}-{hook}", agent_id, hook, now)
+        registry.history.finish_run(f"{name}-{hook}", outcome, message, now)
+    registry.agents.transition(
+        agent_id, {Status.ENDING}, Status.COMPLETED, now=now, who="test", why="exited", exit_code=0
+    )
     office.on_loop(lambda: office.context.fleet.drop(agent_id))
     return agent_id
 
@@ -339,9 +341,9 @@ def test_words_of_others_cannot_move_the_cursor(office: Office, capsys: pytest.C
     """Control characters, escape sequences and direction marks are shown, never sent."""
     agent_id = office.register("alpha")
     office.age("alpha", note=ESCAPES, line=ESCAPES, tool=ESCAPES).sights.see(ActivityKind.LOG, ESCAPES)
-    store = office.context.store.store
+    registry = office.context.registry
     evidence = {"who": ESCAPES, ESCAPES: [ESCAPES], "deep": {"x": ESCAPES}}
-    store.add_event("agent.late", agent_id, ESCAPES, ESCAPES, office.context.now(), evidence=evidence)
+    registry.history.add_event("agent.late", agent_id, ESCAPES, ESCAPES, office.context.now(), evidence=evidence)
     for words in (["list"], ["list", "--json"], ["why", "alpha"], ["events"], ["events", "--json"], ["kill", ESCAPES]):
         _, out, err = told(capsys, *words)
         for character in "\x1b\x07\u202e\x9b\r":

@@ -93,7 +93,9 @@ def test_a_full_disk_below_stdout_is_told_in_one_line(office: Office) -> None:
 def test_a_closed_pipe_ends_quietly(office: Office) -> None:
     """`list | head -1` is no error and no traceback."""
     for number in range(200):
-        office.context.store.store.add_event("agent.late", None, "test", "x" * 2000 + str(number), office.context.now())
+        office.context.registry.history.add_event(
+            "agent.late", None, "test", "x" * 2000 + str(number), office.context.now()
+        )
     done = subprocess.run(
         ["sh", "-c", f"{shlex.quote(PROGRAM)} events | head -n 1"], capture_output=True, text=True, timeout=60
     )

@@ -177,10 +177,12 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
         "the machine slept",
     ):
         assert text in out, text
-    store, now = office.context.store.store, office.context.now()
-    store.open_request("r" * 32, agent_id, Reason.STALLED, by="daemon", now=now, why="silent", evidence={"load": 0.5})
-    store.claim_request("r" * 32, "daemon 1", now)
-    store.save_step("r" * 32, "term_main")
+    registry, now = office.context.registry, office.context.now()
+    registry.kills.open_request(
+        "r" * 32, agent_id, Reason.STALLED, by="daemon", now=now, why="silent", evidence={"load": 0.5}
+    )
+    registry.kills.claim_request("r" * 32, "daemon 1", now)
+    registry.kills.save_step("r" * 32, "term_main")
     outcome = {
         "message": "2 processes ended on TERM",
         "processes": [
@@ -188,13 +190,13 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
             {"pid": 78, "name": "node", "how": "by itself"},
         ],
     }
-    store.open_run("run1", agent_id, "worktree", now)
-    store.finish_run("run1", HookOutcome.KEPT, "dirty: 1 file", now, {"path": "/w"})
+    registry.history.open_run("run1", agent_id, "worktree", now)
+    registry.history.finish_run("run1", HookOutcome.KEPT, "dirty: 1 file", now, {"path": "/w"})
     said = {"hook": "worktree", "outcome": "kept"}
-    store.add_event("cleanup.hook_finished", agent_id, "daemon", "worktree: kept: dirty", now, evidence=said)
-    store.finish_request("r" * 32, "done", outcome, now=now, who="daemon", why="2 processes ended on TERM")
+    registry.history.add_event("cleanup.hook_finished", agent_id, "daemon", "worktree: kept: dirty", now, evidence=said)
+    registry.kills.finish_request("r" * 32, "done", outcome, now=now, who="daemon", why="2 processes ended on TERM")
     assert "its time to live ended 1m ago" in "\n".join(story({"agent": {"ttl_left_seconds": -60}}))
-    store.transition(agent_id, {Status.RUNNING}, Status.KILLED, now=now, who="daemon", why="all done")
+    registry.agents.transition(agent_id, {Status.RUNNING}, Status.KILLED, now=now, who="daemon", why="all done")
     office.on_loop(lambda: office.context.fleet.drop(agent_id))
     status, out, _ = told(capsys, "why", "alpha")
     assert status == 0

@@ -50,7 +50,8 @@ from watchdog.kill.safeguards import Safeguards
 from watchdog.kill.worker import KillWorker
 from watchdog.processes.identity import boot_id
 from watchdog.reaper.reaper import Reaper
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.sweep.sweeper import Sweeper
 from watchdog.telemetry.logger import EventLogger, get_logger
 from watchdog.telemetry.metrics import Metrics, NoCounts
@@ -113,10 +114,12 @@ class FakeWorker:
             **self.more,
         }
         if not stays:
-            store = self.office.context.store
+            registry = self.office.context.registry
             to = Status.STOPPED if reason is Reason.STOP else Status.KILLED
             now = self.office.context.now()
-            await store.write(store.store.transition, agent.agent_id, {agent.status}, to, now=now, who=by, why=why)
+            await registry.write(
+                registry.agents.transition, agent.agent_id, {agent.status}, to, now=now, who=by, why=why
+            )
             self.ended.append(agent.reg.name)
             self.office.context.registrar.tracker.forget(agent)
         return request_id
@@ -233,36 +236,36 @@ class Office:
 
     async def _serve(self) -> None:
         self.loop, self._told = asyncio.get_running_loop(), asyncio.Event()
-        store = AsyncStore(Store(f"sqlite:///{self.directory}/registry.db").open())
+        registry = AsyncRegistry(Registry(f"sqlite:///{self.directory}/registry.db").open())
         fleet, holds, clock, kills = Fleet(), Holds(), Clock(), cast("KillWorker", self.worker)
         notify = str(self.directory / "notify")
         os.makedirs(notify, 0o711, exist_ok=True)
         self.metrics = metrics = Metrics()
         self.users = Users(Clock(), self.log, str(self.directory / "subuid"))
         await self.users.begin()
-        helpers, recorder = NoHelpers(), EventRecorder(store, clock, self.log)
+        helpers, recorder = NoHelpers(), EventRecorder(registry, clock, self.log)
         tracker = AgentTracker(fleet, NotifySockets(notify), clock, self.log)
         tracker.look_soon = self._look  # type: ignore[method-assign] # counted here, and nobody sweeps
         admission = Admission(self.users, clock, metrics, self.log)
-        registrar = Registrar(fleet, store, clock, self.settings, tracker, admission, recorder)
+        registrar = Registrar(fleet, registry, clock, self.settings, tracker, admission, recorder)
         forwarder = Forwarder()
         custodians = Custodians(fleet, clock, recorder, helpers, kills, self.settings, forwarder)
-        stale = StaleEntries(store, clock, self.settings, helpers, recorder)
+        stale = StaleEntries(registry, clock, self.settings, helpers, recorder)
         sources = SourceImporter(self.settings, clock, registrar, stale, custodians, helpers, recorder)
         reports = RunReportImporter(registrar, holds, kills, clock, helpers, recorder, str(self.directory))
         self.context = ControlContext(
             fleet=fleet,
-            store=store,
+            registry=registry,
             registrar=registrar,
             recorder=recorder,
             kills=kills,
             holds=holds,
-            safeguards=Safeguards(self.settings, store, clock, holds, self.log, self.users),
+            safeguards=Safeguards(self.settings, registry, clock, holds, self.log, self.users),
             reaper=cast("Reaper", NothingLeft()),
             helpers=helpers,
             discovery=Discovery(forwarder, custodians, stale, sources, reports),
             sweeper=cast("Sweeper", NoSweeper()),
-            placement=CgroupPlacement(fleet, store, self.log),
+            placement=CgroupPlacement(fleet, registry, self.log),
             callers=Callers(admission, metrics, recorder, clock),
             status=(said := Said(self)),
             reload=NoReload(),
@@ -279,7 +282,7 @@ class Office:
             self._up.set()
             tracker.close()
             self.context.discovery.forwarder.close()
-            store.close()
+            registry.close()
 
     def _look(self) -> None:
         self.looked += 1

@@ -21,12 +21,12 @@ def far(office: Office) -> Office:
 
 def add(office: Office, agent_id: str, name: str, host: str, **rest: object) -> None:
     reg = Registration(agent_id, name, ME, host, "boot", **rest)  # type: ignore[arg-type]
-    store = office.context.store.store
-    office.on_loop(lambda: store.add_agent(reg, Status.RUNNING, office.context.now(), "their daemon"))
+    registry = office.context.registry
+    office.on_loop(lambda: registry.agents.add(reg, Status.RUNNING, office.context.now(), "their daemon"))
 
 
 def requests(office: Office, agent_id: str = FAR) -> list[tuple[str, Reason, str]]:
-    rows = office.context.store.store.requests_of(agent_id)
+    rows = office.context.registry.kills.requests_of(agent_id)
     return [(row.status, row.reason, row.by) for row in rows]
 
 
@@ -87,24 +87,24 @@ def test_parents_and_children_elsewhere_are_ordered_and_nothing_is_removed(far: 
 
 def test_a_hold_elsewhere_is_a_row_and_keeps_orders_away(far: Office) -> None:
     """The newest holds; `unhold` lifts all; ours are not touched."""
-    store = far.context.store.store
+    registry = far.context.registry
     far.ask("POST", "/v1/hold", {"reason": "all of ours"})
     for reason in ("first", "second"):
         status, answer = far.ask("POST", "/v1/hold", {"targets": ["far@0123"], "reason": reason})
         assert (status, answer["success"]) == (200, True)
-    assert [row.reason for row in store.active_holds(OTHER)] == ["second"]
+    assert [row.reason for row in registry.history.active_holds(OTHER)] == ["second"]
     assert far.ask("POST", "/v1/kill", {"targets": ["far@0123"]})[1]["error"] == "held"
     assert "second" in far.ask("GET", "/v1/agents/far@0123")[1]["agent"]["held"]
     far.ask("POST", "/v1/unhold", {"targets": ["far@0123"]})
-    assert store.active_holds(OTHER) == []
-    assert [row.reason for row in store.active_holds(HOST)] == ["all of ours"]
+    assert registry.history.active_holds(OTHER) == []
+    assert [row.reason for row in registry.history.active_holds(HOST)] == ["all of ours"]
 
 
 @pytest.mark.skipif(not ROOT, reason="needs root: namespaces, or acting as another uid")
 def test_other_hosts_are_for_root_and_admins(far: Office) -> None:
     """The same uid there may be another person: he sees what everybody may know, and acts on nobody."""
     add(far, "a" * 32, "mine", OTHER)
-    far.on_loop(lambda: far.context.store.store.drop_owner("a" * 32, ALICE, far.context.now()))
+    far.on_loop(lambda: far.context.registry.agent_details.drop_owner("a" * 32, ALICE, far.context.now()))
     asks: list[Callable[[], tuple[int, dict[str, object]]]] = [
         lambda: far.ask_as(ALICE, "POST", "/v1/kill", {"targets": ["mine@0123"]}),
         lambda: far.ask_as(ALICE, "POST", "/v1/hold", {"targets": ["a" * 32]}),
@@ -125,9 +125,9 @@ def test_a_list_has_other_hosts_agents_only_when_asked_for(far: Office) -> None:
     """Ended ones too with `all`; of each its host."""
     far.register("near")
     add(far, "e" * 32, "over", OTHER, tags=("x",))
-    store = far.context.store.store
+    registry = far.context.registry
     far.on_loop(
-        lambda: store.transition(
+        lambda: registry.agents.transition(
             "e" * 32, {Status.RUNNING}, Status.KILLED, now=far.context.now(), who="their daemon", why="t"
         )
     )

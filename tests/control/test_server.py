@@ -135,7 +135,7 @@ def test_root_registers_for_the_uid_that_the_process_has(office: Office) -> None
     assert office.agent("beta").reg.owner_uid == 0
     office.ask("PATCH", f"/v1/agents/{later}", {"pid": office.process(BOB)})
     assert office.agent("beta").reg.owner_uid == BOB
-    row = office.context.store.store.agent(later)
+    row = office.context.registry.agents.get(later)
     assert row is not None and row.registration.owner_uid == BOB
 
 
@@ -152,7 +152,7 @@ def test_a_users_agent_stays_that_users_whatever_its_process_becomes(office: Off
             story = office.ask_as(ALICE, "GET", f"/v1/agents/{alpha}")[1]["agent"]
             assert (story["owner_uid"], "its owner is uid 61001" in story["untouchable"]) == (ALICE, True)
         assert office.agent("alpha").reg.owner_uid == ALICE
-        row = office.context.store.store.agent(alpha)
+        row = office.context.registry.agents.get(alpha)
         assert row is not None and row.registration.owner_uid == ALICE
         office.ask_as(ALICE, "POST", "/v1/kill", {"targets": ["alpha"]})
         assert [options.by_root for _, _, options, _ in office.worker.asked] == [False]
@@ -405,7 +405,7 @@ def test_a_hold_that_says_the_same_again_changes_nothing(office: Office) -> None
     say("unhold")
     say("hold", reason="three")
     assert events() == ["hold.started", "hold.started", "hold.ended", "hold.started"]
-    (row,) = office.context.store.store.active_holds(HOST)
+    (row,) = office.context.registry.history.active_holds(HOST)
     assert (row.id, row.reason) == (1, "three")
     assert [held.reason for held in office.context.holds.current(office.context.now())] == ["three"]
 

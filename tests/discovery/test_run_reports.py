@@ -93,9 +93,11 @@ def test_a_report_of_another_boot_or_of_a_closed_row_is_removed() -> None:
         await reports.it.round()
         assert (reports.done, len(here.fleet)) == ([PATH], 0)
         agent = await here.register("alpha", agent_id=ID)
-        store, now = here.store.store, Clock().now().wall
+        registry, now = here.registry, Clock().now().wall
         to = Status.COMPLETED
-        assert await here.store.write(store.transition, ID, {agent.status}, to, now=now, who="daemon", why="ended")
+        assert await here.registry.write(
+            registry.agents.transition, ID, {agent.status}, to, now=now, who="daemon", why="ended"
+        )
         here.tracker.forget(agent)
         reports = Reports(here, **{PATH: report()})
         await reports.it.round()

@@ -30,10 +30,12 @@ class Parts:
     def __init__(self, owner: "Owner") -> None:
         self.told = list[str]()
         self.clock = Hand()
-        self.store = SimpleNamespace(store=SimpleNamespace(add_event=None, agent=None), write=self.write)
+        self.registry = SimpleNamespace(
+            history=SimpleNamespace(add_event=None), agents=SimpleNamespace(get=None), write=self.write
+        )
         settings: Any = SimpleNamespace(observe=False)
-        store, owners, recorder = cast("Any", self.store), cast("Any", owner), cast("Any", self)
-        self.stale = StaleEntries(store, self.clock, settings, owners, recorder)
+        registry, owners, recorder = cast("Any", self.registry), cast("Any", owner), cast("Any", self)
+        self.stale = StaleEntries(registry, self.clock, settings, owners, recorder)
 
     async def write(self, *_: object, **__: object) -> None:
         self.told.append("intent")

@@ -9,7 +9,7 @@ import pytest
 from tests.nursery import Nursery
 from tests.postgresql import running_server
 from tests.world import World, make_world
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,7 +31,7 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Nursery,
         yield None
         return
     forks, template = Nursery(), tmp_path_factory.mktemp("template") / "registry.db"
-    Store(f"sqlite:///{template}").open().close()
+    Registry(f"sqlite:///{template}").open().close()
     template.chmod(0o600)
     yield forks, template
     forks.close()

@@ -46,8 +46,9 @@ from watchdog.kill.worker import KillStages, KillWorker
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import identity
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.registry.rows import AgentRow, RequestRow
-from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import get_logger
 from watchdog.telemetry.metrics import Metrics
 
@@ -71,11 +72,11 @@ for line in sys.stdin:
 """
 
 
-class SlowStore(AsyncStore):
+class SlowRegistry(AsyncRegistry):
     """Its write of one kind waits until the test lets it go on: the delay between decision and kill."""
 
-    def __init__(self, store: Store, slow: str) -> None:
-        super().__init__(store)
+    def __init__(self, registry: Registry, slow: str) -> None:
+        super().__init__(registry)
         self._slow = slow
         self.reached = asyncio.Event()
         self.go_on = asyncio.Event()
@@ -94,31 +95,31 @@ class Bench:
         self.dir = directory
         self.hooked = directory / "hooked"
         self.clock, self.log, self.fleet = Clock(), get_logger(), Fleet()
-        self.store = SlowStore(Store(f"sqlite:///{directory}/registry.db").open(), slow)
-        held.callback(self.store.close)
+        self.registry = SlowRegistry(Registry(f"sqlite:///{directory}/registry.db").open(), slow)
+        held.callback(self.registry.close)
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
         os.mkdir(directory / "notify", 0o700)
         self.tracker = AgentTracker(self.fleet, NotifySockets(str(directory / "notify")), self.clock, self.log)
-        self.recorder = EventRecorder(self.store, self.clock, self.log)
+        self.recorder = EventRecorder(self.registry, self.clock, self.log)
         self.owners = HelperPool()
         hook = HookSpec("note", frozenset(Status), command=("/bin/sh", "-c", f"cat > {self.hooked}"))
         settings = replace(SETTINGS, hooks=(hook,))
-        cleanup = CleanupRunner(settings, self.owners, self.store, self.clock, self.recorder, self.fleet)
+        cleanup = CleanupRunner(settings, self.owners, self.registry, self.clock, self.recorder, self.fleet)
         watched = WatchedTime(settings, self.fleet, self.clock)
         metrics = Metrics()
-        panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
+        panes, scanner = Panes(self.registry, self.owners), ProcessScanner(self.fleet, executor, HOST)
         holds = Holds()
 
         stages = KillStages(
             EvidenceCollector(self.clock, holds, self.owners, panes, watched),
-            StopRequest(self.store, self.clock, holds, self.owners, self.recorder),
-            Claim(self.store, self.clock, self.tracker, holds, self.fleet),
+            StopRequest(self.registry, self.clock, holds, self.owners, self.recorder),
+            Claim(self.registry, self.clock, self.tracker, holds, self.fleet),
             Terminator(scanner, self.clock, self.fleet),
-            Close(self.store, self.clock, self.tracker, cleanup, self.recorder, metrics, self.owners),
+            Close(self.registry, self.clock, self.tracker, cleanup, self.recorder, metrics, self.owners),
         )
         users = Users(self.clock, self.log)
-        self.worker = KillWorker(settings, self.store, self.clock, stages, self.recorder, users)
+        self.worker = KillWorker(settings, self.registry, self.clock, stages, self.recorder, users)
 
     async def admit(self, process: subprocess.Popen[str], agent_id: str, notify: str) -> Agent:
         """Take a process in as a running agent that has beaten."""
@@ -136,7 +137,7 @@ class Bench:
         policy = Policy(grace=timedelta(seconds=1), verify=timedelta(seconds=10))
         agent = Agent(reg, policy, Status.RUNNING, notify)
         agent.heartbeat.said.promise(True)
-        await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, datetime.now(UTC), "test", notify)
+        await self.registry.write(self.registry.agents.add, reg, Status.RUNNING, datetime.now(UTC), "test", notify)
         self.tracker.admit(agent)
         return agent
 
@@ -144,26 +145,26 @@ class Bench:
         """Decide to end it, and wait until the worker stands before the slow write."""
         request_id = await self.worker.request(agent, Reason.STALLED, KillOptions(), "daemon", "silent for too long")
         async with asyncio.timeout(DEADLINE):
-            await self.store.reached.wait()
+            await self.registry.reached.wait()
         return request_id
 
     async def outcome(self, request_id: str) -> dict[str, object]:
         """Let the worker go on, and wait for the end of the order."""
-        self.store.go_on.set()
+        self.registry.go_on.set()
         found = await self.worker.finished(request_id, DEADLINE)
         assert found is not None
         return found
 
     async def rows(self, agent: Agent, request_id: str) -> tuple[AgentRow, RequestRow]:
-        row = await self.store.read(self.store.store.agent, agent.agent_id)
-        request = await self.store.read(self.store.store.request, request_id)
+        row = await self.registry.read(self.registry.agents.get, agent.agent_id)
+        request = await self.registry.read(self.registry.kills.request, request_id)
         assert row is not None and request is not None
         return row, request
 
     async def signalled(self, agent: Agent) -> list[int]:
         """Every pid that the history says was signalled."""
-        await self.store.write(lambda: None)  # what was told is written before it
-        events = await self.store.read(self.store.store.events, 0, agent_id=agent.agent_id)
+        await self.registry.write(lambda: None)  # what was told is written before it
+        events = await self.registry.read(self.registry.history.events, 0, agent_id=agent.agent_id)
         told = [event.evidence for event in events if event.event == "kill.signal_sent"]
         return [pid for evidence in told for pid in evidence["pids"]]  # type: ignore[attr-defined] # it is a list
 
@@ -377,14 +378,18 @@ def test_an_order_that_a_dead_daemon_left_before_its_first_signal_is_judged_anew
             notify = b.tracker.sockets.open(agent_id, os.getuid())
             process = obedient(started, agent_id, notify)
             agent = await b.admit(process, agent_id, notify)
-            now, store = datetime.now(UTC), b.store.store
-            row = store.open_request("r1", agent_id, Reason.STALLED, by="daemon", now=now, options={"why": "silent"})
+            now, registry = datetime.now(UTC), b.registry
+            row = registry.kills.open_request(
+                "r1", agent_id, Reason.STALLED, by="daemon", now=now, options={"why": "silent"}
+            )
             assert row is not None
-            assert store.claim_request("r1", "a daemon that died", now)
-            assert store.transition(agent_id, {Status.RUNNING}, Status.ENDING, now=now, who="daemon", why="silent")
+            assert registry.kills.claim_request("r1", "a daemon that died", now)
+            assert registry.agents.transition(
+                agent_id, {Status.RUNNING}, Status.ENDING, now=now, who="daemon", why="silent"
+            )
             if step:
-                assert store.save_step("r1", step)
-            left = store.request("r1")
+                assert registry.kills.save_step("r1", step)
+            left = registry.kills.request("r1")
             assert left is not None
             agent.status = Status.ENDING
 

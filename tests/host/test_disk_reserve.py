@@ -16,8 +16,9 @@ from tests.registry.samples import NOW, add
 from watchdog.errors import RegistryUnavailable
 from watchdog.host import disk_reserve
 from watchdog.host.disk_reserve import MIB, Reserve
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.registry.rows import SweepRow
-from watchdog.registry.store import AsyncStore, Store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and foreign uids need root")
 Mount = Callable[[str], Path]
@@ -138,31 +139,31 @@ def test_what_is_no_file_of_ours_is_left_alone(tmp_path: Path) -> None:
 def test_intents_are_committed_on_a_full_disk(mount: Mount) -> None:
     """First into the room that the write-ahead log has, then into the reserve, as long as it lasts."""
     place = mount("32m")
-    store = Store(f"sqlite:///{place}/registry.db").open()
+    registry = Registry(f"sqlite:///{place}/registry.db").open()
     one = Reserve(str(place), "", Recorder())
     one.look()
 
     async def play() -> int:
-        registry = AsyncStore(store)
-        add(store, "a")
+        async_registry = AsyncRegistry(registry)
+        add(registry, "a")
         fill(place)
         for _ in range(20):
-            await registry.write(store.add_event, "kill.requested", "a", "daemon", "w", NOW)
-        registry.make_room = one.give
+            await async_registry.write(registry.history.add_event, "kill.requested", "a", "daemon", "w", NOW)
+        async_registry.make_room = one.give
         number = 0
         with pytest.raises(RegistryUnavailable, match="SQLITE_FULL"):
             while True:
                 why = secrets.token_hex(2000)
-                many = [registry.ask(store.add_event, "t", "a", "daemon", why, NOW) for _ in range(10)]
+                many = [async_registry.ask(registry.history.add_event, "t", "a", "daemon", why, NOW) for _ in range(10)]
                 await asyncio.gather(*many)
                 number += len(many)
-        registry.close()
+        async_registry.close()
         return number
 
     assert asyncio.run(play()) * 4000 > 8 * MIB
     assert (place / "reserve").stat().st_size == 0
-    again = Store(f"sqlite:///{place}/registry.db").open()
-    assert len(again.events(0, agent_id="a")) > 20
+    again = Registry(f"sqlite:///{place}/registry.db").open()
+    assert len(again.history.events(0, agent_id="a")) > 20
     again.close()
 
 
@@ -170,15 +171,15 @@ INSIDE = """
 import sys
 from datetime import UTC, datetime
 from watchdog.core.agent import Registration, Status
+from watchdog.registry.registry import Registry
 from watchdog.registry.rows import SweepRow
-from watchdog.registry.store import Store
 
-store = Store(f"sqlite:///{sys.argv[1]}/registry.db").open()
+registry = Registry(f"sqlite:///{sys.argv[1]}/registry.db").open()
 names = [f"a{n}" for n in range(3000)]
-with store.engines.group():
+with registry.engines.group():
     for name in names:
-        store.add_agent(Registration(name, name, 0, "h", "b"), Status.RUNNING, datetime.now(UTC), "t")
-    store.save_sweep([SweepRow(name, 1, 1, 1, True, note="x" * 200) for name in names])
+        registry.agents.add(Registration(name, name, 0, "h", "b"), Status.RUNNING, datetime.now(UTC), "t")
+    registry.agents.save_sweep([SweepRow(name, 1, 1, 1, True, note="x" * 200) for name in names])
 print("committed")
 """
 
@@ -211,23 +212,23 @@ def test_the_write_ahead_log_keeps_its_room(mount: Mount) -> None:
     """After checkpoints, and when another daemon takes the registry up; zeros at its end are no frames."""
     place = mount("64m")
     for turn in range(2):
-        store = Store(f"sqlite:///{place}/registry.db").open()
+        registry = Registry(f"sqlite:///{place}/registry.db").open()
         assert (place / "registry.db-wal").stat().st_size == 8 * MIB
-        add(store, f"a{turn}")
+        add(registry, f"a{turn}")
         for _ in range(300):
-            store.add_event("t", f"a{turn}", "t", "x" * 4000, NOW)
-        store.save_sweep([SweepRow(f"a{turn}", 1, 1, 1, True)])
+            registry.history.add_event("t", f"a{turn}", "t", "x" * 4000, NOW)
+        registry.agents.save_sweep([SweepRow(f"a{turn}", 1, 1, 1, True)])
         assert (place / "registry.db-wal").stat().st_size == 8 * MIB
-        with store.engines.begin(store.engines.durable) as connection:
+        with registry.engines.begin(registry.engines.durable) as connection:
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
-        copy = Store(f"sqlite:///{place}/copy.db")
+        copy = Registry(f"sqlite:///{place}/copy.db")
         (place / "copy.db").write_bytes((place / "registry.db").read_bytes())  # as a crash leaves them
         (place / "copy.db-wal").write_bytes((place / "registry.db-wal").read_bytes())
         copy.open()
-        assert len(copy.events(0, agent_id=f"a{turn}")) == 301
+        assert len(copy.history.events(0, agent_id=f"a{turn}")) == 301
         copy.close()
         (place / "copy.db").unlink()
-        store.close()
+        registry.close()
 
 
 def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,9 +54,9 @@ def test_the_first_ones_socket_is_named_where_it_is_known(tmp_path: Path) -> Non
 
 USES = """
 import sys
-from watchdog.registry.store import Store
-store = Store(sys.argv[1])
-store.open()
+from watchdog.registry.registry import Registry
+registry = Registry(sys.argv[1])
+registry.open()
 print("open", flush=True)
 sys.stdin.read()
 """

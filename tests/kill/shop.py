@@ -41,8 +41,9 @@ from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.registry.rows import HoldRow, RequestRow
-from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import get_logger
 from watchdog.telemetry.metrics import Metrics
 
@@ -53,7 +54,7 @@ HOST = identity.this_host(None)
 AGENT = secrets.token_hex(16)  # what other tests start beside us may carry a fixed one as its mark
 
 
-class Delayed(AsyncStore):
+class Delayed(AsyncRegistry):
     """Does something else just before its next write by that method: the delay in which an agent speaks."""
 
     before: tuple[str, Callable[[], object]] | None = None
@@ -82,26 +83,26 @@ class Shop:
     def __init__(self, directory: Path, held: contextlib.ExitStack) -> None:
         self.clock, log, self.fleet = Clock(), get_logger(), Sparing()
         self.settings = SETTINGS
-        self.store = Delayed(Store(f"sqlite:///{directory}/registry.db").open())
-        held.callback(self.store.close)
+        self.registry = Delayed(Registry(f"sqlite:///{directory}/registry.db").open())
+        held.callback(self.registry.close)
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
         self.tracker = AgentTracker(self.fleet, NotifySockets(str(directory)), self.clock, log)
         self.owners, self.holds = HelperPool(), Holds()
-        recorder = EventRecorder(self.store, self.clock, log)
-        cleanup = CleanupRunner(self.settings, self.owners, self.store, self.clock, recorder, self.fleet)
+        recorder = EventRecorder(self.registry, self.clock, log)
+        cleanup = CleanupRunner(self.settings, self.owners, self.registry, self.clock, recorder, self.fleet)
         metrics = Metrics()
         self.users, self.watched = Users(self.clock, log), WatchedTime(self.settings, self.fleet, self.clock)
-        panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
+        panes, scanner = Panes(self.registry, self.owners), ProcessScanner(self.fleet, executor, HOST)
 
         stages = KillStages(
             EvidenceCollector(self.clock, self.holds, self.owners, panes, self.watched),
-            StopRequest(self.store, self.clock, self.holds, self.owners, recorder),
-            Claim(self.store, self.clock, self.tracker, self.holds, self.fleet),
+            StopRequest(self.registry, self.clock, self.holds, self.owners, recorder),
+            Claim(self.registry, self.clock, self.tracker, self.holds, self.fleet),
             Terminator(scanner, self.clock, self.fleet),
-            Close(self.store, self.clock, self.tracker, cleanup, recorder, metrics, self.owners),
+            Close(self.registry, self.clock, self.tracker, cleanup, recorder, metrics, self.owners),
         )
-        self.worker = KillWorker(self.settings, self.store, self.clock, stages, recorder, self.users)
+        self.worker = KillWorker(self.settings, self.registry, self.clock, stages, recorder, self.users)
 
     async def admit(self, process: subprocess.Popen[bytes]) -> Agent:
         """The process as an agent that has beaten once and was then found stalled."""
@@ -110,7 +111,7 @@ class Shop:
         reg = Registration(
             AGENT, "alpha", os.getuid(), HOST, identity.boot_id(), identity=found, created_at=now, source="run"
         )
-        await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
+        await self.registry.write(self.registry.agents.add, reg, Status.RUNNING, now, "test", None)
         agent = Agent(reg, Policy(), Status.RUNNING)
         agent.heartbeat.said.promise(True)
         self.tracker.admit(agent)
@@ -133,20 +134,20 @@ class Shop:
 
     async def history(self, agent: Agent) -> list[str]:
         """The events of the agent, in order, without the first."""
-        events = await self.store.read(self.store.store.events, 0, agent_id=agent.agent_id)
+        events = await self.registry.read(self.registry.history.events, 0, agent_id=agent.agent_id)
         return [event.event for event in events][1:]
 
     async def tried(self, times: int) -> None:
         """Wait for so many attempts more, begun and ended."""
-        goal = self.store.claims + times + 1
+        goal = self.registry.claims + times + 1
         async with asyncio.timeout(60):
-            while self.store.claims < goal:
+            while self.registry.claims < goal:
                 await asyncio.sleep(0.01)
 
     async def told(self, agent: Agent) -> tuple[Status, list[str]]:
         """The status in the registry, and the statuses of all orders."""
-        row = await self.store.read(self.store.store.agent, agent.agent_id)
-        orders = await self.store.read(self.store.store.requests_of, agent.agent_id)
+        row = await self.registry.read(self.registry.agents.get, agent.agent_id)
+        orders = await self.registry.read(self.registry.kills.requests_of, agent.agent_id)
         assert row is not None
         return row.status, [order.status for order in orders]
 
@@ -181,7 +182,7 @@ async def asking(made: Shop, agent: Agent, options: KillOptions, by: str = "daem
 
 async def left_by_a_daemon(made: Shop, agent: Agent, step: str) -> RequestRow:
     """An order as a daemon left it that died right after that intent."""
-    store, now = made.store.store, datetime.now(UTC)
+    registry, now = made.registry, datetime.now(UTC)
     options = {
         "force": False,
         "grace_seconds": None,
@@ -189,16 +190,18 @@ async def left_by_a_daemon(made: Shop, agent: Agent, step: str) -> RequestRow:
         "beats": agent.heartbeat.rhythm.beats,
         "why": "silent",
     }
-    await made.store.write(
-        store.open_request, "r1", agent.agent_id, Reason.STALLED, by="daemon", now=now, options=options
+    await made.registry.write(
+        registry.kills.open_request, "r1", agent.agent_id, Reason.STALLED, by="daemon", now=now, options=options
     )
-    assert await made.store.write(store.claim_request, "r1", "daemon 1", now)
+    assert await made.registry.write(registry.kills.claim_request, "r1", "daemon 1", now)
     running, ending = {Status.RUNNING}, Status.ENDING
-    await made.store.write(store.transition, agent.agent_id, running, ending, now=now, who="daemon 1", why="silent")
+    await made.registry.write(
+        registry.agents.transition, agent.agent_id, running, ending, now=now, who="daemon 1", why="silent"
+    )
     assert agent.identity is not None
     member = TreeMember(identity=agent.identity, parent_pid=1, uid=0, name="sleep", state="S", via="main")
-    await made.store.write(store.save_step, "r1", step, members=[asdict(member)])
+    await made.registry.write(registry.kills.save_step, "r1", step, members=[asdict(member)])
     agent.status = ending  # as it was read at the start
-    left = await made.store.read(store.request, "r1")
+    left = await made.registry.read(registry.kills.request, "r1")
     assert left is not None
     return left

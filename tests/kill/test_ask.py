@@ -92,7 +92,7 @@ def test_that_an_agent_hears_is_written_before_it_is_asked(tmp_path: Path) -> No
         async with shop(tmp_path) as (made, agent, _):
             agent.heartbeat.hears = True
             await asking(made, agent, ASK, "uid 0")
-            row = await made.store.read(made.store.store.agent, agent.agent_id)
+            row = await made.registry.read(made.registry.agents.get, agent.agent_id)
             assert row is not None and row.hears
 
     asyncio.run(story())

@@ -21,7 +21,7 @@ def test_a_beat_while_the_order_is_being_committed_withdraws_it(tmp_path: Path) 
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            made.store.before = ("open_request", lambda: made.beat(agent))
+            made.registry.before = ("open_request", lambda: made.beat(agent))
             await made.worker.finished(await made.order(agent), 20)
 
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
@@ -54,7 +54,7 @@ def test_a_hold_before_the_first_signal_calls_any_order_off(
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
             agent.status, agent.heartbeat.rhythm.beats = Status.STARTING, 0
-            made.store.before = (while_writing, lambda: made.hold(None if on_all else agent.agent_id))
+            made.registry.before = (while_writing, lambda: made.hold(None if on_all else agent.agent_id))
             reason = Reason.FAILED_TO_START if by == "daemon" else Reason.OPERATOR
             order = await made.worker.request(agent, reason, KillOptions(), by)
             outcome = await made.worker.finished(order, 20)
@@ -74,7 +74,7 @@ def test_only_a_word_of_its_own_is_an_agents_recovery(tmp_path: Path, word: bool
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, _):
             calls_off = (lambda: made.beat(agent)) if word else (lambda: made.hold(agent.agent_id))
-            made.store.before = ("claim_agent", calls_off)
+            made.registry.before = ("claim_agent", calls_off)
             await made.worker.finished(await made.order(agent), 20)
 
             told = await made.history(agent)
@@ -94,7 +94,7 @@ def test_its_word_before_the_first_signal_calls_off_what_the_want_of_one_asked_f
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
             agent.heartbeat.rhythm.beats, agent.heartbeat.said.state = (0, None) if failed else (1, State.DONE)
-            made.store.before = (while_writing, lambda: made.beat(agent))
+            made.registry.before = (while_writing, lambda: made.beat(agent))
             await made.worker.finished(await made.worker.request(agent, reason, KillOptions(), "daemon"), 20)
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
             assert (agent.status, agent.ending.request_id, process.poll()) == (Status.RUNNING, None, None)
@@ -102,7 +102,7 @@ def test_its_word_before_the_first_signal_calls_off_what_the_want_of_one_asked_f
             agent.heartbeat.rhythm.beats, agent.heartbeat.said.state = (0, None) if failed else (1, State.DONE)
             done = Beat(state=State.DONE)
             if not failed:
-                made.store.before = (while_writing, lambda: agent.beat(done, 0.0, datetime.now(UTC)))
+                made.registry.before = (while_writing, lambda: agent.beat(done, 0.0, datetime.now(UTC)))
             await made.worker.finished(await made.worker.request(agent, reason, KillOptions(), "daemon"), 20)
             assert (await made.told(agent))[1] == ["withdrawn", "done"]
             assert process.wait(5) == -signal.SIGTERM
@@ -116,7 +116,7 @@ def test_a_hold_on_all_binds_the_daemon_and_no_operator(tmp_path: Path) -> None:
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
             made.hold(None)
-            made.store.before = ("save_step", lambda: made.hold(agent.agent_id))
+            made.registry.before = ("save_step", lambda: made.hold(agent.agent_id))
             await made.worker.finished(await made.worker.request(agent, Reason.OPERATOR, KillOptions(), "uid 0"), 20)
 
             assert await made.told(agent) == (Status.KILLED, ["done"])
@@ -131,7 +131,7 @@ def test_a_claim_that_a_dead_daemon_left_is_judged_anew(tmp_path: Path, reason: 
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            store, now = made.store.store, datetime.now(UTC)
+            registry, now = made.registry, datetime.now(UTC)
             options = {
                 "force": False,
                 "grace_seconds": None,
@@ -139,16 +139,16 @@ def test_a_claim_that_a_dead_daemon_left_is_judged_anew(tmp_path: Path, reason: 
                 "beats": agent.heartbeat.rhythm.beats,
                 "why": "silent",
             }
-            assert await made.store.write(
-                store.open_request, "r1", agent.agent_id, reason, by="daemon", now=now, options=options
+            assert await made.registry.write(
+                registry.kills.open_request, "r1", agent.agent_id, reason, by="daemon", now=now, options=options
             )
-            assert await made.store.write(store.claim_request, "r1", "daemon 1", now)
+            assert await made.registry.write(registry.kills.claim_request, "r1", "daemon 1", now)
             running, ending = {Status.RUNNING}, Status.ENDING
-            await made.store.write(
-                store.transition, agent.agent_id, running, ending, now=now, who="daemon 1", why="silent"
+            await made.registry.write(
+                registry.agents.transition, agent.agent_id, running, ending, now=now, who="daemon 1", why="silent"
             )
             agent.status = ending  # as it was read at the start
-            left = await made.store.read(store.request, "r1")
+            left = await made.registry.read(registry.kills.request, "r1")
             assert left is not None
 
             if reason is Reason.STALLED:
@@ -170,21 +170,25 @@ def test_whom_a_killed_daemon_had_stopped_goes_on_when_his_order_does_not(tmp_pa
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            store, now, write = made.store.store, datetime.now(UTC), made.store.write
+            registry, now, write = made.registry, datetime.now(UTC), made.registry.write
             options = {"force": False, "grace_seconds": None, "cleanup": True, "beats": 1, "why": "silent"}
-            await write(store.open_request, "r", agent.agent_id, Reason.STALLED, by="d", now=now, options=options)
-            assert await write(store.claim_request, "r", "daemon 1", now)
+            await write(
+                registry.kills.open_request, "r", agent.agent_id, Reason.STALLED, by="d", now=now, options=options
+            )
+            assert await write(registry.kills.claim_request, "r", "daemon 1", now)
             assert agent.identity is not None
             member = TreeMember(agent.identity, os.getpid(), os.getuid(), "sleep", "S", "main")
-            assert await write(store.save_step, "r", "stop", members=[asdict(member)])
-            row = await made.store.read(store.request, "r")
+            assert await write(registry.kills.save_step, "r", "stop", members=[asdict(member)])
+            row = await made.registry.read(registry.kills.request, "r")
             assert row is not None
             process.send_signal(signal.SIGSTOP)
             os.waitpid(process.pid, os.WUNTRACED)
 
             if closed:
                 live = {Status.RUNNING}
-                await write(store.transition, agent.agent_id, live, Status.COMPLETED, now=now, who="x", why="x")
+                await write(
+                    registry.agents.transition, agent.agent_id, live, Status.COMPLETED, now=now, who="x", why="x"
+                )
                 made.worker.resume(row, agent)
                 await made.worker.finished("r", 20)
             else:
@@ -200,9 +204,11 @@ def test_an_agent_whose_row_somebody_else_closed_is_watched_no_longer(tmp_path: 
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            store, now = made.store.store, datetime.now(UTC)
+            registry, now = made.registry, datetime.now(UTC)
             running, closed = {Status.RUNNING}, Status.COMPLETED
-            await made.store.write(store.transition, agent.agent_id, running, closed, now=now, who="x", why="x")
+            await made.registry.write(
+                registry.agents.transition, agent.agent_id, running, closed, now=now, who="x", why="x"
+            )
 
             outcome = await made.worker.finished(await made.order(agent), 20)
 
@@ -230,7 +236,7 @@ def test_a_beat_right_before_the_first_signal_withdraws_the_order(
             if when == "looked":
                 monkeypatch.setattr(testimony, "collect_evidence", beat_while_looked_at)
             else:
-                made.store.before = ("save_step", lambda: made.beat(agent))
+                made.registry.before = ("save_step", lambda: made.beat(agent))
             await made.worker.finished(await made.order(agent), 20)
 
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])

@@ -28,7 +28,7 @@ def test_what_was_known_before_the_first_signal_is_kept_without_secrets(
             agent.reg = replace(agent.reg, log=str(tmp_path / "log"))
             assert await made.worker.finished(await made.order(agent), 20)
 
-            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            (row,) = await made.registry.read(made.registry.kills.requests_of, agent.agent_id)
             evidence: Any = row.evidence
             (seen,), said = evidence["processes"], evidence["said"]
             assert (seen["pid"], seen["state"]) == (process.pid, "S")
@@ -39,11 +39,11 @@ def test_what_was_known_before_the_first_signal_is_kept_without_secrets(
             assert said["last_words"]["note"] == "export API_TOKEN=***"
             assert said["last_words"]["output"] == ["one", "export TOKEN=***", "last words"]
             (tmp_path / "log").write_text("")
-            words: Any = (await testimony.collect_evidence(agent, None, made.owners, Panes(made.store, made.owners)))[
-                "last_words"
-            ]
+            words: Any = (
+                await testimony.collect_evidence(agent, None, made.owners, Panes(made.registry, made.owners))
+            )["last_words"]
             assert words["output"].startswith("none")
-            kept = await made.store.read(made.store.store.agent, agent.agent_id)
+            kept = await made.registry.read(made.registry.agents.get, agent.agent_id)
             assert kept is not None
             assert (kept.note, kept.tool) == ("export API_TOKEN=***", "Bash: curl -u token=***")
 

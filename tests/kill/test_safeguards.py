@@ -21,7 +21,7 @@ from watchdog.core.witnesses import Witness
 from watchdog.helpers.users import Users
 from watchdog.kill.safeguards import Safeguards
 from watchdog.probes.host_pressure import judged
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 
 INTERVAL = 10.0
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -51,8 +51,8 @@ class Bench:
             None,
             places_for(0, {}),
         )
-        store = cast("AsyncStore", None)  # nothing is held
-        self.restraint = Safeguards(self.settings, store, self.clock, Holds(), self.log, Users(self.clock, self.log))
+        registry = cast("AsyncRegistry", None)  # nothing is held
+        self.restraint = Safeguards(self.settings, registry, self.clock, Holds(), self.log, Users(self.clock, self.log))
         self.restraint.note_sweep(INTERVAL)
 
     def sweep(self, *, after: float = INTERVAL, slept: float = 0, step: float = 0, silent: float = 0) -> Veto | None:

@@ -25,7 +25,8 @@ from watchdog.kill import worker
 from watchdog.kill.order import KillOrder
 from watchdog.kill.worker import OrderEvents
 from watchdog.processes import identity
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.telemetry.logger import get_logger
 
 OBSERVE = replace(SETTINGS, mode="observe")
@@ -49,7 +50,7 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
                 await slot.__aenter__()
                 enter(Lane(7))  # root's order would not wait
                 if where == "is claimed":
-                    made.store.before = ("claim_agent", lambda: made.worker.apply(OBSERVE))
+                    made.registry.before = ("claim_agent", lambda: made.worker.apply(OBSERVE))
                 order = await made.worker.request(
                     agent, reason, KillOptions(), by, beats=agent.heartbeat.rhythm.renewed
                 )
@@ -75,12 +76,12 @@ def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: 
             async with asyncio.timeout(20):
                 while (await made.told(agent))[0] is not Status.UNKILLABLE:
                     await asyncio.sleep(0.01)
-            claims = made.store.claims
+            claims = made.registry.claims
 
             made.fleet.spare = frozenset()
             made.worker.apply(OBSERVE)
             await asyncio.sleep(0.3)
-            assert (process.poll(), made.store.claims) == (None, claims)
+            assert (process.poll(), made.registry.claims) == (None, claims)
             assert await made.told(agent) == (Status.UNKILLABLE, ["claimed"])
             process.kill()
             await asyncio.sleep(0.3)
@@ -107,7 +108,7 @@ def test_the_daemons_order_becomes_the_persons_who_wants_the_same(
             order = await asking(made, agent, ASK)
             options = KillOptions(ask=timedelta(seconds=60) if reason is Reason.STOP else None)
             assert await made.worker.request(agent, reason, options, "uid 0", "enough") == order
-            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            (row,) = await made.registry.read(made.registry.kills.requests_of, agent.agent_id)
             mine = (Reason.STALLED, "daemon", "silent") if ends is None else (reason, "uid 0", "enough")
             assert (row.reason, row.by, row.options["why"]) == mine
             if ends is not None:
@@ -129,7 +130,7 @@ def test_who_wants_no_cleanup_gets_none_though_an_order_was_open(tmp_path: Path)
             assert await made.worker.request(agent, Reason.OPERATOR, wish, "uid 0") == order
             outcome = await made.worker.finished(order, 20)
             assert outcome is not None and "cleanup" not in outcome
-            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            (row,) = await made.registry.read(made.registry.kills.requests_of, agent.agent_id)
             assert (row.options["cleanup"], row.options["grace_seconds"]) == (False, 7)
             assert outcome["grace_period_seconds"] == 7
 
@@ -154,7 +155,7 @@ def test_a_retry_of_what_cannot_be_ended_writes_no_history(
             assert await made.told(agent) == (Status.UNKILLABLE, ["claimed"])
 
             await made.worker.close()
-            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            (row,) = await made.registry.read(made.registry.kills.requests_of, agent.agent_id)
             made.worker.resume(row, agent)
             await made.tried(5)
             assert await made.history(agent) == stuck
@@ -205,7 +206,7 @@ def test_what_is_frozen_is_unkillable_and_closes_as_soon_as_it_is_thawed(
                 while await made.told(agent) != (Status.KILLED, ["done"]):
                     await asyncio.sleep(0.01)
             assert process.wait(60) == -signal.SIGTERM  # which came first
-            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            (row,) = await made.registry.read(made.registry.kills.requests_of, agent.agent_id)
             evidence: Any = row.evidence
             assert [each["pid"] for each in evidence["processes"]] == [process.pid]  # as at the first attempt
 
@@ -246,7 +247,7 @@ def test_an_intent_that_the_registry_did_not_take_is_committed_before_the_act_al
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            save = made.store.store.save_step
+            save = made.registry.kills.save_step
 
             def save_step(request_id: str, step: str, **keys: Any) -> bool:
                 steps.append((step, keys.get("members") is not None))
@@ -255,7 +256,7 @@ def test_an_intent_that_the_registry_did_not_take_is_committed_before_the_act_al
                 assert process.poll() is None
                 return save(request_id, step, **keys)
 
-            made.store.store.save_step = save_step  # type: ignore[method-assign]
+            made.registry.kills.save_step = save_step  # type: ignore[method-assign]
             order = await made.worker.request(agent, Reason.OPERATOR, KillOptions(force=True), "uid 0")
             assert await made.worker.finished(order, 20) is not None
 
@@ -273,7 +274,7 @@ def test_an_end_that_the_registry_did_not_take_at_first_is_told_all_the_same(
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            close = made.store.store.close_agent
+            close = made.registry.kills.close_agent
 
             def close_agent(*args: Any, **keys: Any) -> bool:
                 if len(saved) < 3:
@@ -281,7 +282,7 @@ def test_an_end_that_the_registry_did_not_take_at_first_is_told_all_the_same(
                     raise RegistryUnavailable("for a moment")
                 return close(*args, **keys)
 
-            made.store.store.close_agent = close_agent  # type: ignore[method-assign]
+            made.registry.kills.close_agent = close_agent  # type: ignore[method-assign]
             assert await made.worker.finished(await made.order(agent), 20) is not None
 
     asyncio.run(story())
@@ -367,10 +368,10 @@ def test_however_long_the_registry_was_away_an_order_goes_on_when_it_is_back(
                 nonlocal refusals
                 refusals -= 1
                 if refusals:
-                    made.store.before = ("claim_agent", away)
+                    made.registry.before = ("claim_agent", away)
                 raise RegistryUnavailable("away")
 
-            made.store.before = ("claim_agent", away)
+            made.registry.before = ("claim_agent", away)
             outcome = await made.worker.finished(await made.order(agent), 20)
 
             assert outcome is not None
@@ -453,7 +454,7 @@ def test_that_an_agent_has_gone_is_logged_at_once_and_once_while_the_registry_is
             process.kill()
             process.wait()
             said: list[int] = []
-            write = made.store.write
+            write = made.registry.write
 
             async def away(method: Any, *args: Any, **kwargs: Any) -> Any:
                 if method.__name__ == "open_request":
@@ -462,7 +463,7 @@ def test_that_an_agent_has_gone_is_logged_at_once_and_once_while_the_registry_is
                         raise RegistryUnavailable("away")
                 return await write(method, *args, **kwargs)
 
-            monkeypatch.setattr(made.store, "write", away)
+            monkeypatch.setattr(made.registry, "write", away)
             for _ in range(2):
                 with pytest.raises(RegistryUnavailable):
                     await made.worker.request(agent, Reason.GONE, KillOptions(), "daemon", "it ended")
@@ -478,9 +479,9 @@ def test_an_order_remembers_a_bounded_number_of_what_it_told(tmp_path: Path) -> 
     """An agent whose tree is another one at each attempt."""
     reg = Registration(AGENT, "alpha", os.getuid(), HOST, identity.boot_id())
     of = KillOrder("r", Agent(reg, Policy(), Status.RUNNING), Reason.STALLED, KillOptions(), "daemon", "w", 0)
-    store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
+    registry = AsyncRegistry(Registry(f"sqlite:///{tmp_path}/registry.db").open())
     try:
-        order = OrderEvents(of, EventRecorder(store, Clock(), get_logger()))
+        order = OrderEvents(of, EventRecorder(registry, Clock(), get_logger()))
         assert [order.first("a"), order.first("a")] == [True, False]
         assert [order.first("x" * 500 + "1"), order.first("x" * 500 + "2"), order.first("x" * 500 + "2")] == [
             True,
@@ -490,4 +491,4 @@ def test_an_order_remembers_a_bounded_number_of_what_it_told(tmp_path: Path) -> 
         assert sum(order.first(f"SIGKILL {list(range(n, n + 1000))}") for n in range(2000)) < 1000
         assert sum(map(len, order._said)) < 200_000
     finally:
-        store.close()
+        registry.close()

@@ -26,7 +26,8 @@ from watchdog.reaper.orphans import OrphanScan
 from watchdog.reaper.outlived import OutlivedProcesses
 from watchdog.reaper.own_leftovers import OwnLeftovers
 from watchdog.reaper.reaper import LeftoverFinders, Reaper
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.telemetry.logger import get_logger
 
 KEPT, FAILED, DONE = HookOutcome.KEPT, HookOutcome.FAILED, HookOutcome.DONE
@@ -40,15 +41,15 @@ def play(place: Path, *answers: HookResult | Exception, by: str = "daemon", obse
     story: list[str] = []
 
     async def whole() -> None:
-        store = AsyncStore(Store(f"sqlite:///{place}/registry.db").open())
+        registry = AsyncRegistry(Registry(f"sqlite:///{place}/registry.db").open())
         nobody: Any = None
         settings = load(str(file), environ={"HOME": str(place)})
-        events = ReapEvents(store, Clock(), get_logger())
+        events = ReapEvents(registry, Clock(), get_logger())
         reaper = Reaper(settings, Clock(), nobody, Holds(), nobody, events)
 
         async def hear() -> None:
             heard = sum(word != "act" for word in story)
-            story.extend(one.event for one in (await store.read(store.store.events, 0))[heard:])
+            story.extend(one.event for one in (await registry.read(registry.history.events, 0))[heard:])
 
         for answer in answers:
 
@@ -61,7 +62,7 @@ def play(place: Path, *answers: HookResult | Exception, by: str = "daemon", obse
 
             await reaper._act(Leftover("temp_dir", "/tmp/x", 1000, None, "left", "remove", act=act), by)
             await hear()
-        store.close()
+        registry.close()
 
     asyncio.run(whole())
     return story
@@ -105,9 +106,9 @@ def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids:
             return look(uid), []
 
     async def whole() -> list[dict[str, object]]:
-        store = AsyncStore(Store(f"sqlite:///{place}/registry.db").open())
+        registry = AsyncRegistry(Registry(f"sqlite:///{place}/registry.db").open())
         for uid in uids:
-            add(store.store, f"{uid:032}", Status.COMPLETED, owner_uid=uid)
+            add(registry.sync, f"{uid:032}", Status.COMPLETED, owner_uid=uid)
         clock, log, fleet = Clock(), get_logger(), Fleet()
         settings = replace(load(str(file), environ={"HOME": str(place)}), host="h1")
         nobody: Any = None
@@ -115,12 +116,12 @@ def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids:
         placement: Any = SimpleNamespace(leaves=dict)
         users: Any = SimpleNamespace(user_of=lambda uid: uid)
         (place / "notify").mkdir()
-        events = ReapEvents(store, clock, log)
+        events = ReapEvents(registry, clock, log)
         finders = LeftoverFinders(
             processes=OutlivedProcesses(orphans, nobody, nobody, events),
-            hooks=FailedHooks(settings, fleet, store, clock, nobody),
-            own=OwnLeftovers(fleet, store, placement, events, str(place / "notify")),
-            places=Places(fleet, store, nobody, clock, "h1"),
+            hooks=FailedHooks(settings, fleet, registry, clock, nobody),
+            own=OwnLeftovers(fleet, registry, placement, events, str(place / "notify")),
+            places=Places(fleet, registry, nobody, clock, "h1"),
         )
         reaper = Reaper(settings, clock, finders, Holds(), users, events)
         if by == "daemon":
@@ -128,7 +129,7 @@ def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids:
             told: list[dict[str, object]] = []
         else:
             told = await asyncio.wait_for(reaper.reap(lambda _: True, by, dry_run=False), 60)
-        store.close()
+        registry.close()
         return told
 
     return asyncio.run(whole())

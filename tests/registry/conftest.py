@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """Where the test's registry lies."""
+    """The path of the test's registry."""
     return tmp_path / "registry.db"
 
 
 @pytest.fixture
-def store(database: Path) -> Iterator[Store]:
-    """An open store that waits 0.2 s for a busy database instead of 5 s."""
-    store = Store(f"sqlite:///{database}", busy_timeout=timedelta(seconds=0.2)).open()
-    yield store
-    store.close()
+def registry(database: Path) -> Iterator[Registry]:
+    """An open registry that waits 0.2 s for a busy database instead of 5 s."""
+    registry = Registry(f"sqlite:///{database}", busy_timeout=timedelta(seconds=0.2)).open()
+    yield registry
+    registry.close()

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from watchdog.core.agent import Registration, Status
 from watchdog.core.process import Identity
+from watchdog.registry.registry import Registry
 from watchdog.registry.rows import AgentRow
-from watchdog.registry.store import Store
 
 NOW = datetime(2026, 11, 27, 22, 0, 0, 123456, tzinfo=UTC)
 HERE = Identity(host="h1", boot_id="b1", pid=4242, start_ticks=99, pidfd_inode=7)
@@ -36,7 +36,7 @@ FULL = Registration(
 )
 
 
-def add(store: Store, agent_id: str = "a1", status: Status = Status.RUNNING, **changes: object) -> AgentRow:
-    """Store a small agent."""
+def add(registry: Registry, agent_id: str = "a1", status: Status = Status.RUNNING, **changes: object) -> AgentRow:
+    """Store a minimal agent."""
     plain = Registration(agent_id=agent_id, name=agent_id, owner_uid=1000, host="h1", boot_id="b1", created_at=NOW)
-    return store.add_agent(replace(plain, **changes), status, NOW, "test")  # type: ignore[arg-type]
+    return registry.agents.add(replace(plain, **changes), status, NOW, "test")  # type: ignore[arg-type]

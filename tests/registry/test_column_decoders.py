@@ -1,4 +1,4 @@
-"""One column of a row that anybody may have edited: its value, or its name and what is wrong with it."""
+"""One column of a row that may have been edited by hand: its value, or the column's name and what is wrong with it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,7 @@ def small(raw: Raw, key: str) -> int:
     ],
 )
 def test_a_column_is_read_as_what_it_holds(decode: Callable[[Raw, str], object], stored: object, value: object) -> None:
-    """Each at a bound, where it has one."""
+    """Each at a bound, if it has one."""
     found = decode({"c": stored}, "c")
     assert found == value
     assert type(found) is type(value)
@@ -82,7 +82,7 @@ def test_what_a_column_cannot_hold_is_told_by_its_name(decode: Callable[[Raw, st
 
 
 def test_null_is_none_and_nothing_else_is() -> None:
-    """An empty text, or zero, is a value."""
+    """An empty string, or zero, is a value."""
     assert columns.optional({"c": None}, "c", columns.text) is None
     assert columns.optional({"c": ""}, "c", columns.text) == ""
     with pytest.raises(BadRow):
@@ -90,7 +90,7 @@ def test_null_is_none_and_nothing_else_is() -> None:
 
 
 def test_an_object_within_an_object_is_one() -> None:
-    """Of a list, and of a text, the key is told."""
+    """For a list or a string the error names the key."""
     assert columns.inner({"who": {"pid": 2}}, "who") == {"pid": 2}
     with pytest.raises(BadRow, match=r"^who: "):
         columns.inner({"who": [2]}, "who")

@@ -1,4 +1,4 @@
-"""A registry that nobody can open is put aside; one that somebody may want is left where it lies."""
+"""A registry that cannot be opened is moved aside; a file that somebody may need stays where it is."""
 
 import os
 import sqlite3
@@ -13,17 +13,17 @@ from tests.registry.samples import add
 from watchdog.agents import registration_backup
 from watchdog.host import clock_steps
 from watchdog.registry.damage import TRACES, put_aside
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 
 AT = datetime(2026, 11, 29, 20, 15, tzinfo=UTC)
 
 
 @pytest.fixture
-def filled(store: Store, database: Path) -> Path:
-    """A registry of some pages whose daemon has ended."""
+def filled(registry: Registry, database: Path) -> Path:
+    """A registry of several pages whose daemon has ended."""
     for number in range(40):
-        add(store, f"a{number}")
-    store.close()
+        add(registry, f"a{number}")
+    registry.close()
     return database
 
 
@@ -37,7 +37,7 @@ def halve(database: Path) -> None:
 
 
 def scribble(database: Path) -> None:
-    """Random bytes over all pages but the first."""
+    """Write random bytes over all pages but the first."""
     with database.open("r+b") as file:
         file.seek(4096)
         file.write(os.urandom(database.stat().st_size - 4096))
@@ -83,7 +83,7 @@ def no_revision(database: Path) -> None:
     ],
 )
 def test_what_is_damaged_is_put_aside_whole(filled: Path, damage: object, why: str) -> None:
-    """Its bytes lie below a name with the time, with its -wal, and a new registry opens in its place."""
+    """Its bytes and its -wal are kept under a name with the time, and a new registry opens in its place."""
     assert callable(damage)
     damage(filled)
     was = filled.read_bytes()
@@ -93,12 +93,12 @@ def test_what_is_damaged_is_put_aside_whole(filled: Path, damage: object, why: s
     assert lost.kept_as == f"{filled}.damaged-20261129T201500Z"
     assert Path(lost.kept_as).read_bytes() == was
     assert not filled.exists() and not Path(f"{filled}-wal").exists()
-    with closing(Store(f"sqlite:///{filled}").open()) as opened:
-        assert opened.live_agents("here") == ([], [])
+    with closing(Registry(f"sqlite:///{filled}").open()) as opened:
+        assert opened.agents.live("here") == ([], [])
 
 
 def test_a_second_one_in_the_same_second_replaces_nothing(filled: Path) -> None:
-    """A daemon that starts again and again on a bad disk."""
+    """As with a daemon that starts again and again on a bad disk."""
     for name in ("registry.db.damaged-20261129T201500Z", "registry.db.damaged-20261129T201500Z+"):
         write_text(filled)
         lost = put_aside(f"sqlite:///{filled}", str(filled.parent), AT)
@@ -106,24 +106,24 @@ def test_a_second_one_in_the_same_second_replaces_nothing(filled: Path) -> None:
 
 
 def test_a_sound_registry_stays(filled: Path) -> None:
-    """Also with what was committed lying in its -wal alone, as after a crash."""
+    """Even if some commits are only in its -wal, as after a crash."""
     assert put_aside(f"sqlite:///{filled}", str(filled.parent), AT) is None
-    with closing(Store(f"sqlite:///{filled}").open()) as opened:
+    with closing(Registry(f"sqlite:///{filled}").open()) as opened:
         add(opened, "late")
         copy = filled.parent / "crashed"
         copy.mkdir()
         for path in filled.parent.glob("registry.db*"):
             (copy / path.name).write_bytes(path.read_bytes())
     assert put_aside(f"sqlite:///{copy}/registry.db", str(copy), AT) is None
-    with closing(Store(f"sqlite:///{copy}/registry.db").open()) as opened:
-        assert opened.agent("late") is not None
+    with closing(Registry(f"sqlite:///{copy}/registry.db").open()) as opened:
+        assert opened.agents.get("late") is not None
 
 
-def test_one_that_is_locked_or_of_another_revision_stays(store: Store, database: Path) -> None:
-    """What may pass is no damage; a newer version's registry is refused by `open`, an older one's is migrated."""
-    with store.engines.begin(store.engines.durable) as connection:
+def test_one_that_is_locked_or_of_another_revision_stays(registry: Registry, database: Path) -> None:
+    """A lock is no damage; `open` refuses the registry of a newer version and migrates that of an older one."""
+    with registry.engines.begin(registry.engines.durable) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = 'ffff'"))
-    store.close()
+    registry.close()
     assert put_aside(f"sqlite:///{database}", str(database.parent), AT) is None
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -131,7 +131,7 @@ def test_one_that_is_locked_or_of_another_revision_stays(store: Store, database:
 
 
 def test_nothing_of_somebody_else_is_moved(tmp_path: Path) -> None:
-    """Outside the state directory: notes, and another program's database."""
+    """Outside the state directory: a person's notes, and another program's database."""
     home = tmp_path / "home"
     notes, theirs = tmp_path / "notes.txt", tmp_path / "theirs.db"
     notes.write_text("my thesis\n" * 1000)
@@ -144,13 +144,13 @@ def test_nothing_of_somebody_else_is_moved(tmp_path: Path) -> None:
 
 
 def test_our_own_outside_the_state_directory_is_put_aside(filled: Path, tmp_path: Path) -> None:
-    """`registry.url` names a file elsewhere, and it was ours."""
+    """`registry.url` names a file elsewhere, which has our tables."""
     scribble(filled)
     assert put_aside(f"sqlite:///{filled}", str(tmp_path / "home"), AT) is not None
 
 
 def test_an_empty_file_is_a_lost_registry(database: Path) -> None:
-    """Somebody emptied it: what operators held is gone, and nothing is there to be kept."""
+    """It was emptied: the operators' holds are lost, and there is nothing to keep."""
     database.touch()
     lost = put_aside(f"sqlite:///{database}", str(database.parent), AT)
     assert lost is not None and lost.kept_as is None
@@ -159,7 +159,7 @@ def test_an_empty_file_is_a_lost_registry(database: Path) -> None:
 
 @pytest.mark.parametrize("trace", [*TRACES, "registry.db-wal", "registry.db-shm"])
 def test_a_missing_registry_that_there_was_is_a_lost_one(tmp_path: Path, trace: str) -> None:
-    """Each trace alone tells of it; what is left beside the file is kept, as SQLite would delete it."""
+    """Each trace alone proves that there was one. What is left beside the file is kept, as SQLite would delete it."""
     (tmp_path / trace).write_text("kept")
     lost = put_aside(f"sqlite:///{tmp_path}/registry.db", str(tmp_path), AT)
     assert lost is not None and lost.why.endswith(f"shown by {tmp_path}/{trace}")
@@ -170,7 +170,7 @@ def test_a_missing_registry_that_there_was_is_a_lost_one(tmp_path: Path, trace: 
 
 
 def test_a_missing_registry_elsewhere_is_lost_where_the_state_directory_tells_of_one(tmp_path: Path) -> None:
-    """Its disk is not mounted, so nothing lies beside it. Or its lock alone does."""
+    """Its disk is not mounted, so no file lies beside it; or only its lock does."""
     home, disk = tmp_path / "home", tmp_path / "disk"
     home.mkdir()
     disk.mkdir()
@@ -182,19 +182,19 @@ def test_a_missing_registry_elsewhere_is_lost_where_the_state_directory_tells_of
 
 
 def test_a_state_directory_without_traces_is_a_first_start(tmp_path: Path) -> None:
-    """What a start leaves that never opened a registry is none, nor what somebody else put there."""
+    """What a start leaves behind before it opens a registry proves nothing, nor do other programs' files."""
     for name in ("agent-watchdogd.lock", "trash", "notes"):
         (tmp_path / name).touch()
     assert put_aside(f"sqlite:///{tmp_path}/registry.db", str(tmp_path), AT) is None
 
 
 def test_the_traces_are_what_a_daemon_leaves() -> None:
-    """By the names that their owners give them."""
+    """Each has the name that its module gives it."""
     assert {registration_backup.NAME, clock_steps.NAME} < {*TRACES}
 
 
 def test_an_empty_file_keeps_what_was_committed_beside_it(database: Path) -> None:
-    """SQLite deletes the `-wal` of an empty database when it opens that."""
+    """SQLite deletes the `-wal` of an empty database when it opens it."""
     database.touch()
     Path(f"{database}-wal").write_text("committed")
     lost = put_aside(f"sqlite:///{database}", str(database.parent), AT)

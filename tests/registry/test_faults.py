@@ -13,13 +13,13 @@ from tests.registry.samples import HERE, NOW, add
 from watchdog.core.agent import Status
 from watchdog.core.kill import Reason
 from watchdog.errors import Conflict, RegistryUnavailable, UnsafeDirectory
+from watchdog.registry.registry import Registry
 from watchdog.registry.rows import SweepRow
-from watchdog.registry.store import Store
 
 
 @contextmanager
 def by_hand(database: Path) -> Iterator[sqlite3.Connection]:
-    """Somebody with sqlite3 and no respect for constraints."""
+    """A person with sqlite3 and no respect for constraints."""
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA ignore_check_constraints = ON")
     yield connection
@@ -48,126 +48,126 @@ def by_hand(database: Path) -> Iterator[sqlite3.Connection]:
     ],
 )
 def test_a_row_that_cannot_be_read_does_not_stop_the_others(
-    store: Store, database: Path, assignment: str, message: str
+    registry: Registry, database: Path, assignment: str, message: str
 ) -> None:
-    """It is reported with its column; the healthy ones are served, and others can still be changed."""
-    add(store, "bad", identity=HERE)
-    add(store, "good")
+    """It is reported with its column; the healthy rows are returned and can still be changed."""
+    add(registry, "bad", identity=HERE)
+    add(registry, "good")
     with by_hand(database) as connection:
         connection.execute(f"UPDATE agent_lifecycle SET {assignment} WHERE agent_id = 'bad'")
-    rows, problems = store.live_agents("h1")
+    rows, problems = registry.agents.live("h1")
     assert [row.agent_id for row in rows] == ["good"]
     assert [problem.agent_id for problem in problems] == ["bad"]
     with pytest.raises(Conflict, match=message):
-        store.agent("bad")
-    store.save_sweep([SweepRow("bad", 1, 1, 1, True), SweepRow("good", 1, 1, 1, True)])
-    assert store.transition("good", {Status.RUNNING}, Status.ENDING, now=NOW, who="t", why="w")
+        registry.agents.get("bad")
+    registry.agents.save_sweep([SweepRow("bad", 1, 1, 1, True), SweepRow("good", 1, 1, 1, True)])
+    assert registry.agents.transition("good", {Status.RUNNING}, Status.ENDING, now=NOW, who="t", why="w")
 
 
-def test_text_that_is_no_utf8_spoils_its_own_value_only(store: Store, database: Path) -> None:
+def test_text_that_is_no_utf8_spoils_its_own_value_only(registry: Registry, database: Path) -> None:
     """sqlite3 would fail the whole query."""
-    add(store, "bad")
-    add(store, "good")
+    add(registry, "bad")
+    add(registry, "good")
     with by_hand(database) as connection:
         connection.execute("UPDATE agent_lifecycle SET note = CAST(x'41ff' AS TEXT) WHERE agent_id = 'bad'")
-    rows, problems = store.live_agents("h1")
+    rows, problems = registry.agents.live("h1")
     assert {row.agent_id: row.note for row in rows} == {"bad": "A\N{REPLACEMENT CHARACTER}", "good": None}
     assert problems == []
 
 
-def test_a_request_that_cannot_be_read_does_not_stop_the_others(store: Store, database: Path) -> None:
+def test_a_request_that_cannot_be_read_does_not_stop_the_others(registry: Registry, database: Path) -> None:
     """The same for kill requests."""
     for agent in ("bad", "good"):
-        add(store, agent)
-        store.open_request(f"r-{agent}", agent, Reason.STALLED, by="daemon", now=NOW)
+        add(registry, agent)
+        registry.kills.open_request(f"r-{agent}", agent, Reason.STALLED, by="daemon", now=NOW)
     with by_hand(database) as connection:
         connection.execute("UPDATE kill_request SET members = '{}' WHERE agent_id = 'bad'")
-    rows, problems = store.open_requests("h1")
+    rows, problems = registry.kills.open_requests("h1")
     assert [row.agent_id for row in rows] == ["good"]
     assert problems[0].agent_id == "bad"
 
 
-def test_what_an_sql_only_orchestrator_writes_is_understood(store: Store, database: Path) -> None:
+def test_what_an_sql_only_orchestrator_writes_is_understood(registry: Registry, database: Path) -> None:
     """CURRENT_TIMESTAMP has no fraction and no zone: UTC."""
-    add(store)
+    add(registry)
     with by_hand(database) as connection:
         connection.execute(
             "UPDATE agent_lifecycle SET status = 'killed', completed_at = CURRENT_TIMESTAMP, error_message = 'x'"
         )
-    row = store.agent("a1")
+    row = registry.agents.get("a1")
     assert row is not None
     assert row.completed_at is not None
     assert row.completed_at.tzinfo is UTC
 
 
-def test_a_busy_database_is_unavailable_after_the_timeout_and_then_works(store: Store, database: Path) -> None:
-    """A writer that is stopped inside its transaction blocks ours; reads go on, nothing is left half-written."""
-    add(store)
+def test_a_busy_database_is_unavailable_after_the_timeout_and_then_works(registry: Registry, database: Path) -> None:
+    """A writer that is stopped inside its transaction blocks our writes, not our reads; nothing is half-written."""
+    add(registry)
     other = sqlite3.connect(database, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(RegistryUnavailable, match="SQLITE_BUSY"):
-        store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
+        registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
     with pytest.raises(RegistryUnavailable, match="SQLITE_BUSY"):
-        store.save_sweep([SweepRow("a1", 1, 1, 1, True)])
-    assert [row.agent_id for row in store.live_agents("h1")[0]] == ["a1"]
+        registry.agents.save_sweep([SweepRow("a1", 1, 1, 1, True)])
+    assert [row.agent_id for row in registry.agents.live("h1")[0]] == ["a1"]
     other.execute("ROLLBACK")
     other.close()
-    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
+    assert registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
 
 
-def test_a_full_disk_is_unavailable_and_loses_nothing(store: Store) -> None:
-    """SQLITE_FULL in the middle of a transaction: the whole of it is undone, reading works."""
-    add(store)
+def test_a_full_disk_is_unavailable_and_loses_nothing(registry: Registry) -> None:
+    """SQLITE_FULL in the middle of a transaction: all of it is undone, and reading works."""
+    add(registry)
 
-    @event.listens_for(store.engines.durable, "begin")
+    @event.listens_for(registry.engines.durable, "begin")
     def limit(connection: object) -> None:
         connection.exec_driver_sql("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
 
     with pytest.raises(RegistryUnavailable, match="SQLITE_FULL"):
         for number in range(1000):
-            add(store, f"a{number + 2}", command="x" * 4000)
-    rows, problems = store.live_agents("h1")
+            add(registry, f"a{number + 2}", command="x" * 4000)
+    rows, problems = registry.agents.live("h1")
     assert problems == []
-    assert len(rows) == sum(event.event == "agent.registered" for event in store.events(0, limit=2000))
+    assert len(rows) == sum(event.event == "agent.registered" for event in registry.history.events(0, limit=2000))
 
 
-def test_a_registry_that_was_deleted_is_an_error_and_no_empty_one(store: Store, database: Path) -> None:
-    """A new empty file would make every agent unknown."""
-    add(store)
-    store.close()
+def test_a_registry_that_was_deleted_is_an_error_and_no_empty_one(registry: Registry, database: Path) -> None:
+    """In a new empty file every agent would be unknown."""
+    add(registry)
+    registry.close()
     for path in database.parent.glob("registry.db*"):
         path.unlink()
     with pytest.raises(RegistryUnavailable, match="removed or replaced"):
-        store.live_agents("h1")
+        registry.agents.live("h1")
     assert not database.exists()
 
 
 def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
-    """Never overwritten."""
+    """It is never overwritten."""
     path = tmp_path / "registry.db"
     path.write_bytes(b"not a database" * 1000)
     with pytest.raises(RegistryUnavailable, match="SQLITE_NOTADB"):
-        Store(f"sqlite:///{path}").open()
+        Registry(f"sqlite:///{path}").open()
     assert path.read_bytes().startswith(b"not a database")
 
 
 def test_a_link_in_place_of_the_registry_is_not_followed(tmp_path: Path) -> None:
-    """A daemon of root must not create or chmod what a link points to."""
+    """Root's daemon must not create or chmod the target of a link."""
     (tmp_path / "registry.db").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafeDirectory):
-        Store(f"sqlite:///{tmp_path}/registry.db").open()
+        Registry(f"sqlite:///{tmp_path}/registry.db").open()
     (tmp_path / "directory").mkdir()
     with pytest.raises(UnsafeDirectory):
-        Store(f"sqlite:///{tmp_path}/directory").open()
+        Registry(f"sqlite:///{tmp_path}/directory").open()
     with pytest.raises(RegistryUnavailable):
-        Store(f"sqlite:///{tmp_path}/missing/registry.db").open()
+        Registry(f"sqlite:///{tmp_path}/missing/registry.db").open()
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_time_without_a_zone_cannot_be_stored(store: Store) -> None:
-    """It would be read back as UTC; one with another zone is the same moment."""
+def test_a_time_without_a_zone_cannot_be_stored(registry: Registry) -> None:
+    """It would be read back as UTC. A time in another zone is the same moment."""
     with pytest.raises(Exception, match="without a zone"):
-        store.add_event("agent.late", None, "t", "w", datetime(2026, 1, 1))
+        registry.history.add_event("agent.late", None, "t", "w", datetime(2026, 1, 1))
     berlin = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
-    store.add_event("agent.late", None, "t", "w", berlin)
-    assert store.events(0)[0].at == berlin
+    registry.history.add_event("agent.late", None, "t", "w", berlin)
+    assert registry.history.events(0)[0].at == berlin

@@ -1,4 +1,4 @@
-"""The schema in code and the migrated database are the same, and a newer one is left alone."""
+"""The declared and the migrated schema are the same, and a newer registry is left alone."""
 
 import os
 import re
@@ -18,13 +18,13 @@ from sqlalchemy import Connection, create_engine, inspect
 
 from tests.registry.samples import add
 from watchdog.errors import ConfigError
+from watchdog.registry.registry import Registry
 from watchdog.registry.schema import REVISION, metadata
-from watchdog.registry.store import Store
 
 
-def test_migrated_and_declared_tables_are_the_same(store: Store, tmp_path: Path) -> None:
-    """Alembic finds no difference; CHECK constraints and defaults, which it does not compare, are equal too."""
-    with store.engines.begin(store.engines.reading) as connection:
+def test_migrated_and_declared_tables_are_the_same(registry: Registry, tmp_path: Path) -> None:
+    """Alembic finds no difference; CHECK constraints and defaults, which it does not compare, are the same, too."""
+    with registry.engines.begin(registry.engines.reading) as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, metadata) == []
         migrated = _details(connection)
@@ -51,65 +51,65 @@ def _details(connection: Connection) -> dict[str, str]:
 
 
 def test_the_constant_names_the_newest_revision() -> None:
-    """A migration without its constant would never run, a constant without its migration never be reached."""
+    """A migration newer than the constant would never run; a constant newer than those would never be reached."""
     config = Config()
     config.set_main_option("script_location", "watchdog:registry/migrations")
     assert ScriptDirectory.from_config(config).get_current_head() == REVISION
 
 
-def test_a_migrated_registry_is_opened_without_alembic(store: Store, database: Path) -> None:
-    """Alembic takes half a second to import; it comes only when there is something to migrate."""
+def test_a_migrated_registry_is_opened_without_alembic(registry: Registry, database: Path) -> None:
+    """Alembic takes half a second to import; it is imported only to migrate."""
     script = (
-        "import sys; from watchdog.registry.store import Store;"
-        f"Store('sqlite:///{database}').open().close(); print('alembic' in sys.modules)"
+        "import sys; from watchdog.registry.registry import Registry;"
+        f"Registry('sqlite:///{database}').open().close(); print('alembic' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
 
 
-def test_what_an_older_version_wrote_is_there_after_the_step(store: Store, database: Path) -> None:
-    """From the first revision: a hold stays on, for every host as it was; an agent has no cgroup of its own."""
-    add(store, "a1")
-    hold = store.add_hold(None, "backup", 0, datetime.now(UTC), host="h1")
-    store.close()
+def test_what_an_older_version_wrote_is_there_after_the_step(registry: Registry, database: Path) -> None:
+    """From the first revision: a hold stays, for every host as before; an agent has no cgroup of its own."""
+    add(registry, "a1")
+    hold = registry.history.add_hold(None, "backup", 0, datetime.now(UTC), host="h1")
+    registry.close()
     config = Config()
     config.set_main_option("script_location", "watchdog:registry/migrations")
-    with store.engines.begin(store.engines.durable) as connection:
+    with registry.engines.begin(registry.engines.durable) as connection:
         config.attributes["connection"] = connection
         command.downgrade(config, "0001")
-    newer = Store(f"sqlite:///{database}").open()
-    assert newer.active_holds("h2") == [hold]
-    kept = newer.agent("a1")
+    newer = Registry(f"sqlite:///{database}").open()
+    assert newer.history.active_holds("h2") == [hold]
+    kept = newer.agents.get("a1")
     assert kept is not None and kept.registration.cgroup is None and kept.registration.transcript is None
     newer.close()
 
 
-def test_a_newer_registry_is_refused_and_left_alone(store: Store, database: Path) -> None:
-    """Who goes back to an older version is told what to do; nothing is changed."""
+def test_a_newer_registry_is_refused_and_left_alone(registry: Registry, database: Path) -> None:
+    """The message says what to do after a downgrade; nothing is changed."""
     other = sqlite3.connect(database)
     other.execute("UPDATE alembic_version SET version_num = '0999'")
     other.commit()
     with pytest.raises(ConfigError, match=r"revision '0999'.*newer agent-watchdogd") as caught:
-        Store(f"sqlite:///{database}").open()
+        Registry(f"sqlite:///{database}").open()
     assert caught.value.exit_code == 78
     assert other.execute("SELECT version_num FROM alembic_version").fetchall() == [("0999",)]
     other.close()
 
 
-def test_the_file_is_for_its_owner_alone(store: Store, database: Path) -> None:
-    """0600 whatever the umask, for -wal and -shm too; a file that was opened to others is closed to them."""
-    with store.engines.begin(store.engines.durable):
+def test_the_file_is_for_its_owner_alone(registry: Registry, database: Path) -> None:
+    """0600 whatever the umask, also for -wal and -shm; a file that others could open is closed to them."""
+    with registry.engines.begin(registry.engines.durable):
         modes = {path.name: path.stat().st_mode & 0o777 for path in database.parent.glob("registry.db*")}
     assert set(modes.values()) == {0o600}
     assert "registry.db-wal" in modes
     os.chmod(database, 0o666)
-    Store(f"sqlite:///{database}").open().close()
+    Registry(f"sqlite:///{database}").open().close()
     assert database.stat().st_mode & 0o777 == 0o600
 
 
-def test_times_can_be_compared_in_plain_sql(store: Store, database: Path) -> None:
-    """People look into the file with sqlite3; its datetime() must understand what we write."""
-    store.add_event("agent.late", None, "t", "w", datetime.now(UTC))
+def test_times_can_be_compared_in_plain_sql(registry: Registry, database: Path) -> None:
+    """People read the file with sqlite3, whose datetime() must understand what we write."""
+    registry.history.add_event("agent.late", None, "t", "w", datetime.now(UTC))
     other = sqlite3.connect(database)
     age = other.execute("SELECT strftime('%s', 'now') - strftime('%s', at) FROM lifecycle_event").fetchone()[0]
     other.close()

@@ -1,4 +1,4 @@
-"""A registration as a line of JSON: read back as it was, or told as none."""
+"""A registration as a line of JSON: decoded to the same value, or refused."""
 
 from dataclasses import fields
 
@@ -14,7 +14,7 @@ SIMPLE = Registration("b" * 32, "beta", 1000, "h1", "b1", created_at=NOW)
 
 @pytest.mark.parametrize("registration", [FULL, SIMPLE], ids=["all is said", "little is said"])
 def test_a_registration_comes_back_as_it_was(registration: Registration) -> None:
-    """Every field, also one that a later version adds."""
+    """Every field, including those that a later version adds."""
     row = from_line(to_line(from_registration(registration, Status.RUNNING, NOW, "/run/x")))
     for field in fields(Registration):
         assert getattr(row.registration, field.name) == getattr(registration, field.name), field.name
@@ -23,6 +23,6 @@ def test_a_registration_comes_back_as_it_was(registration: Registration) -> None
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", "null", '{"agent_id": 7}', "[" * 100_000, "\0"])
 def test_what_is_no_registration_is_told_as_such(line: str) -> None:
-    """A file in our directory that somebody edited."""
+    """As in a file of our directory that was edited by hand."""
     with pytest.raises(BadRow):
         from_line(line)

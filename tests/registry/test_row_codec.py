@@ -1,4 +1,4 @@
-"""Rows as the database gives them: read as what was stored, or refused with the column and what is wrong."""
+"""Rows as the database returns them: decoded to what was stored, or refused with the column and what is wrong."""
 
 import json
 from dataclasses import asdict, replace
@@ -47,7 +47,7 @@ REQUEST: dict[str, Any] = {
 
 
 def test_a_request_is_read_with_its_process_and_members() -> None:
-    """The inode of its pidfd is of no use to another daemon's look, and is not kept."""
+    """The inode of its pidfd is of no use to another daemon, and is not stored."""
     row = row_codec.to_request(REQUEST)
     assert row.identity == replace(HERE, pidfd_inode=None)
     assert [TreeMember(**{**one, "identity": Identity(**one["identity"])}) for one in row.members] == [  # type: ignore[arg-type]
@@ -73,18 +73,18 @@ def test_a_request_is_read_with_its_process_and_members() -> None:
     ],
 )
 def test_a_request_that_was_edited_is_told_by_its_column(change: dict[str, object], words: str) -> None:
-    """What a kill would go by: nothing of it is guessed."""
+    """A kill depends on these values: none is guessed."""
     with pytest.raises(BadRow, match=words):
         row_codec.to_request({**REQUEST, **change})
 
 
 def test_a_request_that_is_done_may_say_less() -> None:
-    """Nobody goes on with it."""
+    """No daemon will continue with it."""
     assert row_codec.to_request({**REQUEST, "status": "done", "outcome": "{}"}).outcome == {}
 
 
 def test_a_hold_that_cannot_be_read_holds_all_the_same() -> None:
-    """Somebody wanted it left alone; whom it is about must be readable."""
+    """An operator wanted the agent left alone; only the agent must be readable."""
     assert row_codec.to_hold(HOLD).reason == "mine"
     row = row_codec.to_hold({**HOLD, "until_at": "tomorrow"})
     assert (row.id, row.agent_id, row.until_at, row.ended_at) == (1, "a", None, None)
@@ -106,7 +106,7 @@ def test_entries_and_sites_are_written_as_they_are_read() -> None:
 
 
 def test_a_trees_processes_are_of_their_rows_host_and_boot() -> None:
-    """A row of another boot means nobody who lives."""
+    """The members in a row of another boot match no live process."""
     stored = {"members": row_codec.from_members([HERE, replace(HERE, pid=43, pidfd_inode=None)])}
     found = row_codec._identities(stored, "h2", "b2")
     assert found == (Identity("h2", "b2", 4242, 99, 7), Identity("h2", "b2", 43, 99))
@@ -116,7 +116,7 @@ def test_a_trees_processes_are_of_their_rows_host_and_boot() -> None:
 
 
 def test_the_name_of_another_row_hides_no_event() -> None:
-    """It is joined to it, and may be damaged by itself."""
+    """The name is joined from the agent's row, which may be damaged."""
     row: dict[str, object] = {"id": 1, "at": NOW, "event": "agent.killed", "who": "daemon", "why": "", "agent_id": "a"}
     row |= {"from_status": None, "to_status": None, "evidence": "{}", "owner_uid": 0}
     assert row_codec.to_event({**row, "name": "alpha"}).name == "alpha"
@@ -126,5 +126,5 @@ def test_the_name_of_another_row_hides_no_event() -> None:
 
 
 def test_json_of_a_column_takes_what_json_does_not_know() -> None:
-    """As text, and short."""
+    """As strings, and without spaces."""
     assert row_codec.dump({"at": NOW, "x": [1]}) == f'{{"at":"{NOW}","x":[1]}}'

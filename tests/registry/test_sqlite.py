@@ -12,12 +12,12 @@ from sqlalchemy import text
 from tests.registry.samples import NOW, add
 from watchdog.core.kill import Reason
 from watchdog.errors import RegistryUnavailable, UnsafeDirectory
+from watchdog.registry.registry import Registry
 from watchdog.registry.sqlite import WAL_ROOM
-from watchdog.registry.store import Store
 
 
 def stored(database: Path) -> list[str]:
-    """Orders as a daemon would find them that is started after a crash of this one: from the directory as it is."""
+    """The requests that a daemon would find that starts after a crash of this one: from a copy of the directory."""
     copy = database.parent / "crash"
     copy.mkdir()
     for path in database.parent.glob("registry.db*"):
@@ -29,66 +29,66 @@ def stored(database: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("lost", [("-wal",), ("-shm",), ("-wal", "-shm")], ids=" ".join)
-def test_what_lay_in_a_removed_wal_is_saved(store: Store, database: Path, lost: tuple[str, ...]) -> None:
-    """An order that was committed is on the disk again, before anything else is written."""
-    add(store, "a1")
-    add(store, "a2")
-    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
+def test_what_lay_in_a_removed_wal_is_saved(registry: Registry, database: Path, lost: tuple[str, ...]) -> None:
+    """A committed request is on the disk again before anything else is written."""
+    add(registry, "a1")
+    add(registry, "a2")
+    assert registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
     for suffix in lost:
         Path(f"{database}{suffix}").unlink()
     with pytest.raises(RegistryUnavailable, match="-wal or -shm was removed"):
-        store.open_request("r2", "a2", Reason.STALLED, by="daemon", now=NOW)
+        registry.kills.open_request("r2", "a2", Reason.STALLED, by="daemon", now=NOW)
     assert stored(database) == ["r1"]
-    assert store.open_request("r2", "a2", Reason.STALLED, by="daemon", now=NOW)
+    assert registry.kills.open_request("r2", "a2", Reason.STALLED, by="daemon", now=NOW)
     assert stored(database) == ["r1", "r2"]
 
 
-def test_files_are_made_anew_only_when_nobody_uses_them(store: Store, database: Path) -> None:
-    """A transaction that is open goes on undisturbed; others are refused until it has ended."""
-    add(store, "a1")
-    with store.engines.begin(store.engines.durable) as connection:
+def test_files_are_made_anew_only_when_nobody_uses_them(registry: Registry, database: Path) -> None:
+    """An open transaction continues undisturbed; others are refused until it has ended."""
+    add(registry, "a1")
+    with registry.engines.begin(registry.engines.durable) as connection:
         connection.execute(text("UPDATE agent_lifecycle SET note = 'mine'"))
         Path(f"{database}-wal").unlink()
         for _ in range(2):
             with pytest.raises(RegistryUnavailable, match="-wal or -shm was removed"):
-                store.agent("a1")
+                registry.agents.get("a1")
         assert not Path(f"{database}-wal").exists()
     with pytest.raises(RegistryUnavailable, match="-wal or -shm was removed"):
-        store.agent("a1")
-    found = store.agent("a1")
+        registry.agents.get("a1")
+    found = registry.agents.get("a1")
     assert found is not None
     assert found.note == "mine"
 
 
-def test_closed_and_used_again_is_no_fault(store: Store) -> None:
-    """The last connection that is closed removes both; that was nobody else."""
-    add(store, "a1")
-    store.close()
-    assert store.agent("a1") is not None
+def test_closed_and_used_again_is_no_fault(registry: Registry) -> None:
+    """Closing the last connection removes both files; that is no foreign interference."""
+    add(registry, "a1")
+    registry.close()
+    assert registry.agents.get("a1") is not None
 
 
-def test_a_connection_that_may_not_write_is_not_kept(store: Store) -> None:
-    """One that was opened while the disk was read-only stays so for ever, also when the disk is mended."""
-    add(store, "a1")
-    for engine in (store.engines.durable, store.engines.quick):
+def test_a_connection_that_may_not_write_is_not_kept(registry: Registry) -> None:
+    """A connection opened while the disk was read-only stays read-only, even after the disk is writable again."""
+    add(registry, "a1")
+    for engine in (registry.engines.durable, registry.engines.quick):
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA query_only=ON")
     with pytest.raises(RegistryUnavailable, match="SQLITE_READONLY"):
-        store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
-    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
+        registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
+    assert registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
 
 
-def test_a_trial_leaves_nothing(store: Store) -> None:
-    """Inserted and undone."""
-    add(store, "a1")
-    before = store.events(0)
-    store.probe(trial=True)
-    assert store.events(0) == before
+def test_a_trial_leaves_nothing(registry: Registry) -> None:
+    """The row is inserted and undone."""
+    add(registry, "a1")
+    before = registry.history.events(0)
+    registry.probe(trial=True)
+    assert registry.history.events(0) == before
 
 
 @pytest.mark.parametrize("what", ["a directory", "a link", "a socket", "below a file"])
 def test_what_can_never_be_a_registry_is_a_fault_of_the_configuration(tmp_path: Path, what: str) -> None:
-    """78, which systemd does not try again every two seconds; a directory that is not there yet stays 75."""
+    """Exit status 78, which systemd does not retry every two seconds; for a directory that does not exist it is 75."""
     place = tmp_path / "registry.db"
     match what:
         case "a directory":
@@ -102,87 +102,87 @@ def test_what_can_never_be_a_registry_is_a_fault_of_the_configuration(tmp_path: 
             place.touch()
             place = place / "registry.db"
     with pytest.raises(UnsafeDirectory, match=rf"registry {place}: .*; use the path of a file") as refused:
-        Store(f"sqlite:///{place}").open()
+        Registry(f"sqlite:///{place}").open()
     assert refused.value.exit_code == 78
     with pytest.raises(RegistryUnavailable):
-        Store(f"sqlite:///{tmp_path}/later/registry.db").open()
+        Registry(f"sqlite:///{tmp_path}/later/registry.db").open()
 
 
 @pytest.mark.parametrize("how", ["one that stays", "short ones that overlap"])
 def test_a_write_ahead_log_that_grew_under_a_reader_is_cut_when_that_has_gone(
-    store: Store, database: Path, how: str
+    registry: Registry, database: Path, how: str
 ) -> None:
-    """Case N16: it kept 93 MB. Its room stays allocated: a disk may be full by then."""
-    add(store, "a1")
+    """Case N16: it kept 93 MB. Its initial room stays allocated, as the disk may be full by then."""
+    add(registry, "a1")
     log = Path(f"{database}-wal")
     with ExitStack() as readers:
         before = reading(readers, database)
         for _ in range(6):
-            write(store, 3_000_000)
+            write(registry, 3_000_000)
             if how == "short ones that overlap":
                 before, former = reading(readers, database), before
                 former.close()
         assert log.stat().st_size > WAL_ROOM + (1 << 20)
     for _ in range(3):
-        write(store, 10)
+        write(registry, 10)
     assert log.stat().st_size == WAL_ROOM
 
 
-def test_a_write_ahead_log_that_one_transaction_made_large_is_cut(store: Store, database: Path) -> None:
-    """Sibling of N16: the reaper's or a migration's, or another program's; no reader is needed."""
-    add(store, "a1")
+def test_a_write_ahead_log_that_one_transaction_made_large_is_cut(registry: Registry, database: Path) -> None:
+    """Like N16, without a reader: the transaction is the reaper's, a migration's, or another program's."""
+    add(registry, "a1")
     log = Path(f"{database}-wal")
-    write(store, 2 * WAL_ROOM)
+    write(registry, 2 * WAL_ROOM)
     assert log.stat().st_size > WAL_ROOM
     for _ in range(3):
-        write(store, 10)
+        write(registry, 10)
     assert log.stat().st_size == WAL_ROOM
 
 
 def reading(readers: ExitStack, database: Path) -> sqlite3.Connection:
-    """Somebody in the middle of reading."""
+    """A reader in the middle of its transaction."""
     other = readers.enter_context(closing(sqlite3.connect(database, isolation_level=None)))
     other.execute("BEGIN")
     other.execute("SELECT count(*) FROM agent_lifecycle").fetchone()
     return other
 
 
-def write(store: Store, size: int) -> None:
-    """So many bytes, in one commit."""
-    with store.engines.begin(store.engines.durable) as connection:
+def write(registry: Registry, size: int) -> None:
+    """Write that many bytes in one commit."""
+    with registry.engines.begin(registry.engines.durable) as connection:
         connection.execute(text("UPDATE agent_lifecycle SET note = hex(randomblob(:half))"), {"half": size // 2})
 
 
-def test_each_commit_is_seen_by_whoever_asks_for_the_version(store: Store, database: Path) -> None:
-    """Ours and another program's; nothing else changes it, and files that were made anew begin anew."""
-    first = store.engines.version()
+def test_each_commit_is_seen_by_whoever_asks_for_the_version(registry: Registry, database: Path) -> None:
+    """Ours and another program's; nothing else changes the version, and it starts again with new files."""
+    first = registry.engines.version()
     assert first is not None
-    assert store.agents() == []
-    assert store.engines.version() == first
-    add(store, "a1")
-    second = store.engines.version()
+    assert registry.agents.newest() == []
+    assert registry.engines.version() == first
+    add(registry, "a1")
+    second = registry.engines.version()
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("UPDATE agent_lifecycle SET note = 'theirs'")
-    third = store.engines.version()
+    third = registry.engines.version()
     Path(f"{database}-wal").unlink()
     with pytest.raises(RegistryUnavailable, match="-wal or -shm was removed"):
-        store.engines.version()
-    assert store.engines.trouble is not None
-    assert len({first, second, third, store.engines.version()}) == 4
+        registry.engines.version()
+    assert registry.engines.trouble is not None
+    assert len({first, second, third, registry.engines.version()}) == 4
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o444, 0o640])
 def test_what_a_reader_left_beside_a_registry_that_was_shut_is_opened_with_it(
-    store: Store, database: Path, mode: int
+    registry: Registry, database: Path, mode: int
 ) -> None:
-    """Who reads a registry of mode 0444 leaves a -wal and a -shm of that mode: to mend the first is not enough."""
-    add(store, "a1")
-    store.close()
+    """A reader of a registry of mode 0444 leaves a -wal and a -shm of that mode: repairing the first is not enough."""
+    add(registry, "a1")
+    registry.close()
     for suffix in ("-wal", "-shm"):
         beside = Path(f"{database}{suffix}")
         beside.touch()
         beside.chmod(mode)
-    again = Store(f"sqlite:///{database}").open()
+    again = Registry(f"sqlite:///{database}").open()
     try:
         add(again, "a2")
         assert {Path(f"{database}{suffix}").stat().st_mode & 0o777 for suffix in ("", "-wal", "-shm")} == {0o600}
@@ -190,9 +190,9 @@ def test_what_a_reader_left_beside_a_registry_that_was_shut_is_opened_with_it(
         again.close()
 
 
-def test_a_file_beside_the_registry_that_is_none_is_named(store: Store, database: Path) -> None:
-    """A link could lead to anybody's file, whose mode is not ours to change."""
-    store.close()
+def test_a_file_beside_the_registry_that_is_none_is_named(registry: Registry, database: Path) -> None:
+    """A link could lead to any user's file, whose mode we must not change."""
+    registry.close()
     Path(f"{database}-shm").symlink_to("/etc/passwd")
     with pytest.raises(UnsafeDirectory, match=r"registry\.db-shm: not a regular file"):
-        Store(f"sqlite:///{database}").open()
+        Registry(f"sqlite:///{database}").open()

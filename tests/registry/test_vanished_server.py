@@ -1,4 +1,4 @@
-"""A PostgreSQL over TCP that is there and says nothing, from the start or later on. Nobody waits for ever."""
+"""A PostgreSQL server over TCP that is reachable and silent, from the start or later. No caller waits for ever."""
 
 import select
 import socket
@@ -15,7 +15,7 @@ from tests.registry.samples import NOW, add
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.engines import REFUSE
 from watchdog.registry.postgresql import CONNECT_SECONDS, KEEPALIVE, SILENCE_SECONDS
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 
 pytestmark = pytest.mark.skipif(not BINARIES, reason="PostgreSQL is not installed")
 LIMIT = timedelta(seconds=2)
@@ -23,7 +23,7 @@ SOON = 15.0  # seconds that a busy machine may add
 
 
 class Way:
-    """The way to a server: a TCP port of its own, which can go silent without closing anything."""
+    """A proxy to a server: a TCP port of its own, which can go silent without closing anything."""
 
     def __init__(self, server: Server) -> None:
         self._target = f"{server.dir}/.s.PGSQL.5432"
@@ -36,7 +36,7 @@ class Way:
         self._start(self._accept)
 
     def url(self, more: str = "") -> str:
-        """How a registry names it."""
+        """The registry's URL through it."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?sslmode=disable{more}"
 
     def close(self) -> None:
@@ -79,79 +79,79 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def way(server: Server) -> Iterator[Way]:
-    """A way to it that works."""
+    """A proxy that forwards everything."""
     made = Way(server)
     yield made
     made.close()
 
 
 def test_a_listener_that_never_answers_is_left_after_the_limit_for_connecting() -> None:
-    """The kernel takes the connection, nobody reads from it."""
+    """The kernel accepts the connection, and no process reads from it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        store = Store(f"postgresql://postgres@127.0.0.1:{listener.getsockname()[1]}/x", busy_timeout=LIMIT)
+        registry = Registry(f"postgresql://postgres@127.0.0.1:{listener.getsockname()[1]}/x", busy_timeout=LIMIT)
         began = time.monotonic()
         with pytest.raises(RegistryUnavailable):
-            store.open()
+            registry.open()
         took = time.monotonic() - began
-        store.close()
+        registry.close()
     assert CONNECT_SECONDS - 1 <= took < CONNECT_SECONDS + SOON
 
 
 def test_a_port_where_nobody_listens_is_told_at_once() -> None:
-    """Refused is an answer."""
+    """A refused connection is an answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     began = time.monotonic()
     with pytest.raises(RegistryUnavailable, match="refused"):
-        Store(f"postgresql://postgres@127.0.0.1:{port}/x", busy_timeout=LIMIT).open()
+        Registry(f"postgresql://postgres@127.0.0.1:{port}/x", busy_timeout=LIMIT).open()
     assert time.monotonic() - began < SOON
 
 
 @pytest.mark.faults
 def test_a_server_that_vanishes_is_left_and_found_again(way: Way) -> None:
-    """Nothing is closed, every byte is acknowledged, no answer comes: reading and writing alike."""
-    store = Store(way.url(), busy_timeout=LIMIT).open()
-    add(store, "v1", owner_uid=0)
+    """Nothing is closed, every byte is acknowledged, and no answer comes, to reads and to writes."""
+    registry = Registry(way.url(), busy_timeout=LIMIT).open()
+    add(registry, "v1", owner_uid=0)
     way.open.clear()
-    for ask in (lambda: store.agent("v1"), lambda: store.drop_owner("v1", 7, NOW)):
+    for ask in (lambda: registry.agents.get("v1"), lambda: registry.agent_details.drop_owner("v1", 7, NOW)):
         began = time.monotonic()
         with pytest.raises(RegistryUnavailable):
             ask()
-        # The pool asks whether the connection lives, then tries a new one: a limit each.
+        # The pool checks the old connection, then tries a new one: one limit each.
         assert time.monotonic() - began < LIMIT.total_seconds() + SILENCE_SECONDS + CONNECT_SECONDS + SOON
 
     way.open.set()
-    time.sleep(REFUSE)  # so long others are refused after a slow failure
-    row = store.agent("v1")
+    time.sleep(REFUSE)  # other calls are refused for so long after a slow failure
+    row = registry.agents.get("v1")
     assert row is not None
     assert row.registration.owner_uid == 0
-    store.close()
+    registry.close()
 
 
 def test_a_daemon_hears_that_it_is_not_heard_any_more(way: Way, server: Server) -> None:
-    """Its lock lies on the silent connection; the server keeps it until that ends, and `daemon_heard` says so."""
-    store, other = Store(way.url(), busy_timeout=LIMIT).open(), Store(server.url()).open()
+    """Its lock belongs to the silent connection: the server keeps it until that ends, and `daemon_heard` reports it."""
+    registry, other = Registry(way.url(), busy_timeout=LIMIT).open(), Registry(server.url()).open()
     assert other.daemon_heard("h1") is False
-    store.claim_host("h1", timedelta())
+    registry.claim_host("h1", timedelta())
     assert other.daemon_heard("h1") is True
     assert other.daemon_heard("h2") is False
     way.open.clear()
     began = time.monotonic()
     with pytest.raises(RegistryUnavailable):
-        store.keep_host()
+        registry.keep_host()
     assert time.monotonic() - began < LIMIT.total_seconds() + SILENCE_SECONDS + SOON
     way.open.set()
-    store.claim_host("h1", timedelta(seconds=60))
-    store.keep_host()
-    store.close()
+    registry.claim_host("h1", timedelta(seconds=60))
+    registry.keep_host()
+    registry.close()
     other.close()
 
 
 @pytest.mark.parametrize(("more", "idle"), [("", KEEPALIVE["keepalives_idle"]), ("&keepalives_idle=77", 77)])
 def test_idle_connections_are_looked_after_by_tcp(way: Way, more: str, idle: int) -> None:
-    """The socket itself says so; what the URL gives counts more."""
-    store = Store(way.url(more), busy_timeout=LIMIT)
-    with store.engines.begin(store.engines.reading) as connection:
+    """Read from the socket's own options; values in the URL win."""
+    registry = Registry(way.url(more), busy_timeout=LIMIT)
+    with registry.engines.begin(registry.engines.reading) as connection:
         driver = connection.connection.driver_connection
         assert driver is not None
         pipe = socket.socket(fileno=driver.fileno())
@@ -163,23 +163,23 @@ def test_idle_connections_are_looked_after_by_tcp(way: Way, more: str, idle: int
             assert pipe.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == KEEPALIVE["tcp_user_timeout"]
         finally:
             pipe.detach()
-    store.close()
+    registry.close()
 
 
 def test_a_server_that_is_gone_is_told_in_one_line_without_its_address_as_a_url() -> None:
     """O35: `why` showed SQLAlchemy's URL, the driver's class and libpq's guesses, on three lines."""
     with running_server() as server:
-        store = Store(server.database()).open()
+        registry = Registry(server.database()).open()
         try:
             server.stop()
             said = []
             for _ in range(2):  # a connection that was open, then one that is not made
                 with pytest.raises(RegistryUnavailable) as caught:
-                    store.agents(ended=True)
+                    registry.agents.newest(ended=True)
                 said.append(str(caught.value))
         finally:
             server.start()
-            store.close()
+            registry.close()
     for words in said:
         assert words.startswith("registry PostgreSQL on this host, "), words
         assert not any(

@@ -18,7 +18,7 @@ from watchdog.config import settings as config
 from watchdog.config.paths import ensure_directories
 from watchdog.errors import WatchdogError
 from watchdog.host.instance_lock import InstanceLocks
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 from watchdog.service.check import problems, warnings
 from watchdog.telemetry import logger
 
@@ -65,9 +65,9 @@ def starts(settings: config.Settings) -> str | None:
         ensure_directories(settings.state_dir, settings.runtime_dir)
         locks = InstanceLocks(settings, logger.get_logger())
         try:
-            with closing(Store(settings.registry_url)) as store:  # also one whose opening fails: else a later
-                store.open()  # collection closes it, and takes its -wal along
-                store.add_hold(None, "a write", os.geteuid(), Clock().now().wall, host="here")
+            with closing(Registry(settings.registry_url)) as registry:  # also one whose opening fails: else a later
+                registry.open()  # collection closes it, and takes its -wal along
+                registry.history.add_hold(None, "a write", os.geteuid(), Clock().now().wall, host="here")
         finally:
             locks.close()
     except WatchdogError as error:

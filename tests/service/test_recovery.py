@@ -15,8 +15,9 @@ from watchdog.clock import Clock
 from watchdog.core.agent import Policy
 from watchdog.core.custody import DaemonProcess, Holder
 from watchdog.core.kill import Reason
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.registry.rows import RequestRow
-from watchdog.registry.store import AsyncStore, Store
 from watchdog.service.recovery import Recovery
 from watchdog.service.stored_orders import StoredOrders
 
@@ -53,13 +54,13 @@ class Parts:
         self.said.append(f"veto {agent.agent_id}: {why}")
 
 
-class Registry:
+class Registrar:
     """What taking up asks of the registrar."""
 
     host, boot_id = "h1", "b1"
 
-    def __init__(self, fleet: Fleet, store: AsyncStore, parts: Parts) -> None:
-        self.fleet, self.store, self.tracker, self.clock = fleet, store, parts, Clock()
+    def __init__(self, fleet: Fleet, registry: AsyncRegistry, parts: Parts) -> None:
+        self.fleet, self.registry, self.tracker, self.clock = fleet, registry, parts, Clock()
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -69,11 +70,11 @@ def test_an_order_for_an_agent_that_another_daemon_took_over_is_vetoed_before_it
     """Left by a crash between the decision and the first signal. Vetoed in the same turn, before the worker's task."""
 
     async def story() -> list[str]:
-        store, parts, fleet = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open()), Parts(), Fleet()
-        add(store.store, "a1")
-        assert store.store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
+        registry, parts, fleet = AsyncRegistry(Registry(f"sqlite:///{tmp_path}/registry.db").open()), Parts(), Fleet()
+        add(registry.sync, "a1")
+        assert registry.kills.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
         everyone, log = cast("Any", parts), Kept()
-        registrar = cast("Any", Registry(fleet, store, parts))
+        registrar = cast("Any", Registrar(fleet, registry, parts))
         orders = StoredOrders(everyone, registrar, Holds(), everyone, log)
         recovery = Recovery(everyone, registrar, everyone, everyone, orders)
         parts.readmit = lambda agent, row, _: fleet.add(agent)  # type: ignore[attr-defined] # what tracker does of it
@@ -82,7 +83,7 @@ def test_an_order_for_an_agent_that_another_daemon_took_over_is_vetoed_before_it
         try:
             await recovery.restore_all()
         finally:
-            store.close()
+            registry.close()
         return parts.said
 
     vetoes = [f"veto a1: watched by {HOLDER}"] if elsewhere else []

@@ -10,14 +10,16 @@ from typing import Any, cast
 from tests.control.office import Recorder as Kept
 from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.kill_request_queries import KillRequestQueries
+from watchdog.registry.registry import Registry
 from watchdog.service.registry_poll import RegistryPoll
 from watchdog.service.stored_orders import StoredOrders
 
 NOBODY: Any = cast("Any", None)
 
 
-class Counted(Store):
+class Counted(KillRequestQueries):
     """Counts the looks at orders."""
 
     looks = 0
@@ -32,17 +34,18 @@ def test_a_registry_that_nobody_wrote_to_is_not_read_again(tmp_path: Path) -> No
     """Another's commit is found by the next look; while anything is open there, each look reads."""
 
     async def story() -> None:
-        registry = Counted(f"sqlite:///{tmp_path}/registry.db")
-        store, holds, log = AsyncStore(registry.open()), Holds(), Kept()
-        registrar = cast("Any", SimpleNamespace(fleet=Fleet(), store=store, host="h"))
+        opened = Registry(f"sqlite:///{tmp_path}/registry.db").open()
+        opened.kills = kills = Counted(opened.engines)
+        registry, holds, log = AsyncRegistry(opened), Holds(), Kept()
+        registrar = cast("Any", SimpleNamespace(fleet=Fleet(), registry=registry, host="h"))
         orders = StoredOrders(NOBODY, registrar, holds, NOBODY, log)
         poll = RegistryPoll(registrar, holds, orders, log)
 
         async def looks(count: int = 3) -> int:
-            before = registry.looks
+            before = kills.looks
             for _ in range(count):
                 await poll.poll()
-            return registry.looks - before
+            return kills.looks - before
 
         def by_hand(statement: str) -> None:
             with closing(sqlite3.connect(tmp_path / "registry.db", isolation_level=None)) as other:
@@ -60,6 +63,6 @@ def test_a_registry_that_nobody_wrote_to_is_not_read_again(tmp_path: Path) -> No
             assert await looks() == 1
             assert not holds.ids()
         finally:
-            store.close()
+            registry.close()
 
     asyncio.run(story())

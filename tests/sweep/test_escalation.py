@@ -20,7 +20,8 @@ from watchdog.core.process import Identity
 from watchdog.core.verdict import Judgement
 from watchdog.errors import RegistryUnavailable
 from watchdog.helpers.pool import HelperPool
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.sweep.escalation import Escalation
 
 REG = Registration("a" * 32, "alpha", os.geteuid(), "h", "b", identity=Identity("h", "b", 4242, 99))
@@ -37,9 +38,9 @@ class Heard(Recorder):
 class Scene:
     """One registered agent, and a real registry."""
 
-    def __init__(self, registry: AsyncStore, owners: HelperPool, policy: Policy) -> None:
-        self.log, self.store = Heard(), registry.store
-        self.escalation = Escalation(registry, owners, EventRecorder(registry, Clock(), self.log))
+    def __init__(self, async_registry: AsyncRegistry, owners: HelperPool, policy: Policy) -> None:
+        self.log, self.registry = Heard(), async_registry.sync
+        self.escalation = Escalation(async_registry, owners, EventRecorder(async_registry, Clock(), self.log))
         self.agent = Agent(REG, policy, Status.RUNNING)
         put(self.agent, promised=True, beats=1)
 
@@ -53,7 +54,7 @@ class Scene:
         return [(one["event"], one["why"]) for one in self.log.events]
 
     def rung(self) -> Step | None:
-        row = self.store.agent(REG.agent_id)
+        row = self.registry.agents.get(REG.agent_id)
         assert row is not None
         return row.rung
 
@@ -62,14 +63,14 @@ def play(
     place: Path, story: Callable[[Scene], Awaitable[None]], policy: Policy | None = None, *, real: bool = False
 ) -> None:
     async def whole() -> None:
-        store = Store(f"sqlite:///{place}/r.db").open()
-        store.add_agent(REG, Status.RUNNING, datetime.now(UTC), "test")
-        registry, owners = AsyncStore(store), HelperPool() if real else NoHelpers()
+        registry = Registry(f"sqlite:///{place}/r.db").open()
+        registry.agents.add(REG, Status.RUNNING, datetime.now(UTC), "test")
+        async_registry, owners = AsyncRegistry(registry), HelperPool() if real else NoHelpers()
         try:
-            await story(Scene(registry, owners, policy or Policy()))
+            await story(Scene(async_registry, owners, policy or Policy()))
         finally:
             await owners.close()
-            registry.close()
+            async_registry.close()
 
     asyncio.run(whole())
 
@@ -89,7 +90,7 @@ def test_a_step_that_cannot_be_committed_is_not_taken(tmp_path: Path) -> None:
     """It is tried again by a later sweep."""
 
     async def story(scene: Scene) -> None:
-        scene.store.close()
+        scene.registry.close()
         (tmp_path / "r.db").unlink()
         (tmp_path / "r.db").mkdir()
         with pytest.raises(RegistryUnavailable):

@@ -36,15 +36,18 @@ def test_a_look_at_one_that_ended_reckons_its_time_alone_and_nobody_s_twice(tmp_
             clock, log = Set(), get_logger()
             with ThreadPoolExecutor(1) as executor:
                 settings, users = settings_of(Config(), None, places_for(0, {})), Users(clock, log)
-                safeguards = Safeguards(settings, made.store, clock, made.holds, log, users)
-                recorder, stats = EventRecorder(made.store, clock, log), SweepStats(made.fleet, clock, Metrics(), log)
+                safeguards = Safeguards(settings, made.registry, clock, made.holds, log, users)
+                recorder, stats = (
+                    EventRecorder(made.registry, clock, log),
+                    SweepStats(made.fleet, clock, Metrics(), log),
+                )
                 scanner, announcer = ProcessScanner(made.fleet, executor, HOST), Announcer(recorder)
                 processes = ProcessWatch(settings, made.fleet, clock, made.tracker, scanner, stats)
                 watched, queries = WatchedTime(settings, made.fleet, clock), BackgroundQueries(made.owners, clock)
-                probes = Probes(made.tracker, watched, processes, queries, made.store, clock, announcer)
-                escalation = Escalation(made.store, made.owners, recorder)
+                probes = Probes(made.tracker, watched, processes, queries, made.registry, clock, announcer)
+                escalation = Escalation(made.registry, made.owners, recorder)
                 enforcement = Enforcement(settings, made.tracker, made.worker, safeguards, escalation, announcer, stats)
-                persistence = AgentPersistence(made.fleet, made.store, clock, log)
+                persistence = AgentPersistence(made.fleet, made.registry, clock, log)
                 sweeper = Sweeper(made.fleet, clock, probes, safeguards, enforcement, persistence, stats)
                 other = Agent(Registration("b" * 32, "beta", 1000, HOST, "boot"), Policy(), Status.STARTING)
                 made.fleet.add(other)

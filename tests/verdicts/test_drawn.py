@@ -472,7 +472,7 @@ async def admitted(daemon: Parts, one: Drawn, pid: int, scene: Scene) -> Agent:
     agent = Agent(reg, policy, Status.RUNNING)
     agent.heartbeat.said.promise(one.promised)
     if scene.restarts:
-        await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
+        await daemon.registry.write(daemon.registry.agents.add, reg, Status.RUNNING, now, "test", None)
     daemon.tracker.admit(agent)
     return agent
 

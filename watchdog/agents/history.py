@@ -1,6 +1,6 @@
 """What happened, told twice: as a log line for the operator, and in the registry's history for `why`.
 
-Changes of status write their own history in the store, with the compare-and-set that makes them; everything else
+Changes of status write their own history in the registry, with the compare-and-set that makes them; everything else
 that is worth a line goes through `tell`. What is written after it stands after it: writes keep their order.
 """
 
@@ -11,7 +11,7 @@ from functools import partial
 
 from watchdog.agents.agent import Agent
 from watchdog.clock import Clock
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import EventLogger
 
@@ -52,8 +52,8 @@ class HistorySignal:
 class EventRecorder:
     """Never blocks and never raises: history that cannot be written is counted, the log line is out already."""
 
-    def __init__(self, store: AsyncStore, clock: Clock, log: EventLogger) -> None:
-        self._store = store
+    def __init__(self, registry: AsyncRegistry, clock: Clock, log: EventLogger) -> None:
+        self._registry = registry
         self._clock = clock
         self._log = log
         self._waiting: Counter[int] = Counter()  # by owner
@@ -76,8 +76,8 @@ class EventRecorder:
             self.lost += 1
             return
         self._waiting[owner] += 1
-        self._store.ask(
-            self._store.store.add_event,
+        self._registry.ask(
+            self._registry.history.add_event,
             event,
             agent.agent_id,
             who,

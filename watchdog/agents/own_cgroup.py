@@ -25,7 +25,7 @@ from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.host import children
 from watchdog.processes import cgroup_walk, cgroups
 from watchdog.processes.identity import presence
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.telemetry.logger import EventLogger
 
 ANSWER = 0.8  # seconds that `run` is kept waiting: it lets its agent go after 1 s in any case
@@ -48,9 +48,9 @@ class CgroupKind(StrEnum):
 class CgroupPlacement:
     """Knows which kind this host gives, asks for it, and takes it up again after a restart."""
 
-    def __init__(self, fleet: Fleet, store: AsyncStore, log: EventLogger) -> None:
+    def __init__(self, fleet: Fleet, registry: AsyncRegistry, log: EventLogger) -> None:
         self._fleet = fleet
-        self._store = store
+        self._registry = registry
         self._log = log
         self._asking = asyncio.Semaphore(AT_ONCE)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -141,7 +141,9 @@ class CgroupPlacement:
             self._failing = False
             self._log.event("cgroup.works", kind=self.kind)
         with contextlib.suppress(RegistryUnavailable, Conflict):  # a later daemon finds it there; no row, no daemon
-            await self._store.write(self._store.store.set_cgroup, agent.agent_id, agent.reg.own_cgroup or "")
+            await self._registry.write(
+                self._registry.agent_details.set_cgroup, agent.agent_id, agent.reg.own_cgroup or ""
+            )
 
     async def _refuse_confined(self, agent: Agent, main: Identity) -> None:
         """Its user must not get it out of what root has laid on it, which we could. Raises PermissionError, OSError."""

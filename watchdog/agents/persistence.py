@@ -14,8 +14,8 @@ from watchdog.core.agent import State, Verdict
 from watchdog.core.process import TreeMember
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import RegistryUnavailable
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import AgentRow, SweepRow, TreeRow
-from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import EventLogger
 
 AGES_EVERY = 6  # sweep intervals; a daemon that was killed knows at most so much less of everybody's silence
@@ -30,9 +30,9 @@ PROBE_EVERY = 6  # sweep intervals; a probe of the registry takes a few millisec
 class AgentPersistence:
     """Writes the fleet down. Whoever else fails at the registry keeps it to himself: it is told here."""
 
-    def __init__(self, fleet: Fleet, store: AsyncStore, clock: Clock, log: EventLogger) -> None:
+    def __init__(self, fleet: Fleet, registry: AsyncRegistry, clock: Clock, log: EventLogger) -> None:
         self._fleet = fleet
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._log = log
         self.trouble: str | None = None  # while it is away: what went wrong last; the log has what went wrong first
@@ -47,23 +47,23 @@ class AgentPersistence:
         A failure anywhere since the last time is told now. Its end is told when a probe of the whole registry works
         and nothing failed since the last time: what no probe meets (a full page) else begins and ends with each sweep.
         """
-        store = self._store.store
+        registry = self._registry
         now = self._clock.mono()
         everybody = everybody or now - self._aged >= AGES_EVERY * interval or now - self._began < YOUNG
         try:
-            if store.shared:
-                await self._store.read(store.keep_host)
+            if registry.sync.shared:
+                await registry.read(registry.sync.keep_host)
             slack = timedelta(seconds=interval)
             if rows := [row_of(agent) for agent in self._fleet if everybody or agent.heartbeat.unsaved(slack)]:
-                await self._store.write(store.save_sweep, rows)
+                await registry.write(registry.agents.save_sweep, rows)
             await self._record_trees()
             if everybody:
                 self._aged = now
-            trouble = store.engines.trouble
+            trouble = registry.sync.engines.trouble
             if trouble is not None:
                 self._tell(trouble)
             if trouble is not None or self.trouble is not None or now - self._probed >= PROBE_EVERY * interval:
-                await self._store.write(store.probe, trial=trouble is not None or self.trouble is not None)
+                await registry.write(registry.sync.probe, trial=trouble is not None or self.trouble is not None)
                 self._probed = now
         except RegistryUnavailable as error:
             self._tell(str(error))
@@ -87,7 +87,7 @@ class AgentPersistence:
                 agent.tree.recorded(agent.tree.members, tree)
         if trees:
             rows = [TreeRow(agent_id, *tree) for agent_id, (_, tree, _) in trees.items()]
-            await self._store.write(self._store.store.save_trees, rows)
+            await self._registry.write(self._registry.agents.save_trees, rows)
             for agent, tree, members in trees.values():
                 agent.tree.recorded(members, tree)
 

@@ -39,8 +39,9 @@ from watchdog.core.verdict import span
 from watchdog.errors import BadRequest, Conflict, Limited
 from watchdog.host.fd_limit import scarce
 from watchdog.processes import identity as identities
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.registry.rows import AgentRow
-from watchdog.registry.store import AsyncStore, Store
 
 _OF_RUN = re.compile("notify/run-[0-9a-f]{32}")  # `cli.run.inbox`
 _TAKES_A_PID = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})
@@ -60,7 +61,7 @@ class Registrar:
     def __init__(
         self,
         fleet: Fleet,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         clock: Clock,
         settings: Settings,
         tracker: AgentTracker,
@@ -68,7 +69,7 @@ class Registrar:
         recorder: EventRecorder,
     ) -> None:
         self.fleet = fleet
-        self.store = store
+        self.registry = registry
         self.host = identities.this_host(settings.host)
         self.boot_id = identities.boot_id()
         self.clock = clock
@@ -219,7 +220,7 @@ class Registrar:
     async def _commit(self, agent: Agent, peer: Peer) -> None:
         """Its row and its task's; the agent is as it is stored then."""
         words = agent.reg, agent.status, self.clock.now().wall, agent.notify_socket
-        agent.amend(await self.store.write(_add, self.store.store, peer, *words))
+        agent.amend(await self.registry.write(_add, self.registry.sync, peer, *words))
 
     def _notes(self, agent: Agent) -> list[str]:
         """What the client should know: its limit was raised, another agent works in its worktree, a place stays."""
@@ -268,7 +269,7 @@ class Registrar:
             self.fleet.refuse_taken(agent.reg.name, taken.uid)
         now = self.clock.now().wall
         known = agent.agent_id, taken.identity, Status.RUNNING, now, peer.by, taken.uid
-        done = await self.store.write(self.store.store.set_identity, *known)
+        done = await self.registry.write(self.registry.agent_details.set_identity, *known)
         if not done or agent.status not in LIVE:
             raise Conflict(f"agent {agent.agent_id} no longer takes a pid; it has ended or has another one")
         command = agent.reg.command or taken.name
@@ -286,7 +287,7 @@ class Registrar:
         """
         agent.amend(replace(agent.reg, entries=entries))
         agent.adopt(self.settings.policy_for(agent.reg))
-        return self.store.ask(self.store.store.set_entries, agent.agent_id, entries)
+        return self.registry.ask(self.registry.agent_details.set_entries, agent.agent_id, entries)
 
     # -- one that was registered with an earlier daemon, and that the registry does not know (any more)
 
@@ -304,8 +305,8 @@ class Registrar:
 
     async def write_row(self, agent: Agent) -> None:
         """Write the row of an agent again that the registry has lost. Raises RegistryUnavailable."""
-        now, add = self.clock.now().wall, self.store.store.add_agent
-        await self.store.write(add, agent.reg, agent.status, now, "daemon", agent.notify_socket)
+        now, add = self.clock.now().wall, self.registry.agents.add
+        await self.registry.write(add, agent.reg, agent.status, now, "daemon", agent.notify_socket)
 
     async def restore_identity(self, agent: Agent, copy: Registration) -> None:
         """Commit the process that the copy of its registration names: its row is older. Raises RegistryUnavailable."""
@@ -314,7 +315,7 @@ class Registrar:
             return
         owner = copy.owner_uid if agent.reg.owner_uid == ROOT else agent.reg.owner_uid
         known = agent.agent_id, identity, Status.RUNNING, self.clock.now().wall, "daemon", owner
-        await self.store.write(self.store.store.set_identity, *known)
+        await self.registry.write(self.registry.agent_details.set_identity, *known)
         agent.become(Status.RUNNING)
         agent.amend(replace(agent.reg, identity=identity, owner_uid=owner))
         self.tracker.identified(agent)
@@ -330,7 +331,7 @@ def _duration(seconds: float | None) -> timedelta | None:
 
 
 def _add(
-    store: Store, peer: Peer, reg: Registration, status: Status, now: datetime, notify_socket: str | None
+    registry: Registry, peer: Peer, reg: Registration, status: Status, now: datetime, notify_socket: str | None
 ) -> Registration:
     """In the writer's thread: the row, and the task's; the registration as it is stored.
 
@@ -338,19 +339,19 @@ def _add(
     well have been taken by somebody who guessed it, so an agent is watched all the same, without a task. It is looked
     at here, as registrations of two owners do not wait for each other, and writes do.
     """
-    worker = None if reg.task_id is None else _worker(store, reg.task_id)
+    worker = None if reg.task_id is None else _worker(registry, reg.task_id)
     if worker is not None and not peer.may(worker.registration.owner_uid):
         reg = replace(reg, task_id=None)
-    store.add_agent(reg, status, now, peer.by, notify_socket)
+    registry.agents.add(reg, status, now, peer.by, notify_socket)
     if reg.task_id is not None:
-        store.assign_task(reg.task_id, reg.agent_id, now)
+        registry.history.assign_task(reg.task_id, reg.agent_id, now)
     return reg
 
 
-def _worker(store: Store, task_id: str) -> AgentRow | None:
+def _worker(registry: Registry, task_id: str) -> AgentRow | None:
     """The agent that works or worked last on a task; of one that waits for another try, as much."""
-    row = store.task(task_id)
+    row = registry.history.task(task_id)
     if row is None:
         return None
-    worker = None if row.assigned_agent is None else store.agent(row.assigned_agent)
-    return worker or next(iter(store.agents_by_task(task_id, live_only=False)), None)
+    worker = None if row.assigned_agent is None else registry.agents.get(row.assigned_agent)
+    return worker or next(iter(registry.agents.by_task(task_id, live_only=False)), None)

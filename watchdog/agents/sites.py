@@ -17,7 +17,7 @@ from watchdog.core.agent import ENDED, Status
 from watchdog.core.sites import KnownSite, known_json, site_of
 from watchdog.errors import RegistryUnavailable
 from watchdog.processes import identity
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 
 PLACES = ("worktree", "temp_dir")
 AT_ONCE = 32  # questions that one sweep asks
@@ -29,10 +29,10 @@ SECOND = 1.0  # the time of an end is known to the second
 class Sites:
     """Asks, and has the rows remember."""
 
-    def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, store: AsyncStore, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, registry: AsyncRegistry, clock: Clock) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._due: dict[tuple[str, str], tuple[float, float]] = {}  # agent and place: when to ask, the next pause
         self._unwritten: set[str] = set()
@@ -73,7 +73,7 @@ class Sites:
             agent = self._fleet.get(agent_id)
             with suppress(RegistryUnavailable):
                 if agent is not None:
-                    await self._store.write(self._store.store.set_sites, agent.reg)
+                    await self._registry.write(self._registry.agent_details.set_sites, agent.reg)
                 self._unwritten.discard(agent_id)
 
 

@@ -24,8 +24,8 @@ from watchdog.processes import identity
 from watchdog.processes.channels import hold_datagram_sockets
 from watchdog.processes.reader import awaited
 from watchdog.processes.table import cgroup_of, wrapper_of
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import AgentRow
-from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import EventLogger
 
@@ -175,7 +175,7 @@ class AgentTracker:
             self.sockets.give(agent.agent_id, agent.owner.dropping)
             self.look_soon()
 
-    async def follow(self, agent: Agent, store: AsyncStore) -> None:
+    async def follow(self, agent: Agent, registry: AsyncRegistry) -> None:
         """The same, and commit a drop before it counts: no restart may see a second one.
 
         While the registry is away, or has no row of it, the agent stays untouchable.
@@ -185,7 +185,7 @@ class AgentTracker:
         if uid is None:
             return
         try:
-            done = await store.write(store.store.drop_owner, agent.agent_id, uid, self._clock.now().wall)
+            done = await registry.write(registry.agent_details.drop_owner, agent.agent_id, uid, self._clock.now().wall)
         except RegistryUnavailable:
             return  # the sweep reports it
         if done and agent.owner.dropping == uid:

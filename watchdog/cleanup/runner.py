@@ -24,7 +24,7 @@ from watchdog.core.kill import Reason
 from watchdog.core.process import Listed
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 
 
 class CleanupRunner:
@@ -34,14 +34,14 @@ class CleanupRunner:
         self,
         settings: Settings,
         helpers: HelperPool,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         clock: Clock,
         recorder: EventRecorder,
         fleet: Fleet,
     ) -> None:
         self._helpers = helpers
         self._occupancy = Occupancy(helpers)
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._recorder = recorder
         self._fleet = fleet
@@ -115,7 +115,7 @@ class CleanupRunner:
                 **words,
             )
 
-        journal = _Journal(self._store, self._clock, request_id, agent, first)
+        journal = _Journal(self._registry, self._clock, request_id, agent, first)
         told = _Told(self._recorder, agent, self._observe)
         hooks = self._hooks if hooks is None else hooks
         runner = _AsOwner(self._helpers, agent, self._occupancy)
@@ -165,13 +165,13 @@ class _AsOwner:
 class _Journal:
     def __init__(
         self,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         clock: Clock,
         request_id: str,
         agent: Agent,
         first: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._request_id = request_id
         self._agent = agent
@@ -180,8 +180,8 @@ class _Journal:
     async def open_run(self, context: HookContext) -> cleanup.Run:
         if self._first is not None:
             await self._first()
-        return await self._store.write(
-            self._store.store.open_run,
+        return await self._registry.write(
+            self._registry.history.open_run,
             context.run_id,
             context.agent_id,
             context.hook,
@@ -196,8 +196,8 @@ class _Journal:
         details = dict(result.details)
         if context.seen is not None and result.outcome not in cleanup.FINAL:
             details["seen"] = context.seen  # a try that failed must not have the next one forget it
-        await self._store.write(
-            self._store.store.finish_run,
+        await self._registry.write(
+            self._registry.history.finish_run,
             context.run_id,
             HookOutcome(result.outcome),
             result.message,

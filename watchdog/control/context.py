@@ -32,7 +32,7 @@ from watchdog.helpers.pool import HelperPool
 from watchdog.kill.safeguards import Safeguards
 from watchdog.kill.worker import KillWorker
 from watchdog.reaper.reaper import Reaper
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.sweep.sweeper import Sweeper
 from watchdog.telemetry.logger import EventLogger
 
@@ -71,7 +71,7 @@ class ControlContext:
     """
 
     fleet: Fleet
-    store: AsyncStore
+    registry: AsyncRegistry
     registrar: Registrar
     recorder: EventRecorder
     kills: KillWorker
@@ -149,9 +149,11 @@ class ControlContext:
             return  # its user writes more than its share: as a failed write
         with suppress(RegistryUnavailable):  # a daemon after us goes by what it was told first
             if agent.reg.transcript is not None and agent.reg.transcript != former.transcript:
-                await self.store.write(self.store.store.set_transcript, agent.agent_id, agent.reg.transcript)
+                await self.registry.write(
+                    self.registry.agent_details.set_transcript, agent.agent_id, agent.reg.transcript
+                )
             if agent.reg.agent_type != former.agent_type:
-                await self.store.write(self.store.store.set_type, agent.agent_id, agent.reg.agent_type)
+                await self.registry.write(self.registry.agent_details.set_type, agent.agent_id, agent.reg.agent_type)
 
     def event(self, event: str, /, **fields: object) -> None:
         """One line in the log, and a ring for those who follow the history."""

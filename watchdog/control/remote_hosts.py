@@ -63,7 +63,7 @@ async def place(context: ControlContext, peer: Peer, target: str) -> TargetOnHos
         if host != context.host:
             raise _forbidden(peer)
         return TargetOnHost(word, host)
-    hosts = {context.host, *await context.store.read(context.store.store.hosts)}
+    hosts = {context.host, *await context.registry.read(context.registry.agents.hosts)}
     fits = [host] if host in hosts else [h for h in hosts if len(host) >= _PREFIX and h.startswith(host)]
     if len(fits) > 1:
         raise Ambiguous(f"host {host!r} matches {len(fits)} hosts; name one: {', '.join(sorted(fits))}")
@@ -78,12 +78,12 @@ async def house(context: ControlContext, host: str) -> HostView:
     """The host's living agents and holds."""
     if host == context.host:
         return HostView(host, context.fleet, context.holds)
-    store = context.store
-    rows, _ = await store.read(store.store.live_agents, host)
+    registry = context.registry
+    rows, _ = await registry.read(registry.agents.live, host)
     fleet = Fleet()
     for row in rows:
         fleet.add(remembered(context, row))
-    return HostView(host, fleet, Holds(await store.read(store.store.active_holds, host)))
+    return HostView(host, fleet, Holds(await registry.read(registry.history.active_holds, host)))
 
 
 def remembered(context: ControlContext, row: AgentRow) -> Agent:
@@ -96,7 +96,7 @@ def remembered(context: ControlContext, row: AgentRow) -> Agent:
 
 async def ended(context: ControlContext, where: TargetOnHost) -> AgentRow:
     """The newest ended agent of that id or name on that host. Raises AgentNotFound."""
-    for row in await context.store.read(context.store.store.find, where.word):
+    for row in await context.registry.read(context.registry.agents.find, where.word):
         if row.status in ENDED and row.registration.host == where.host:
             return row
     raise AgentNotFound(
@@ -114,7 +114,7 @@ async def one(context: ControlContext, house: HostView, where: TargetOnHost) -> 
 
 async def listed(context: ControlContext, peer: Peer, *, ended: bool, tag: str | None, name: str | None) -> list[Json]:
     """Other hosts' agents for a list; for callers that may not act on them, what every user may know."""
-    rows = await context.store.read(context.store.store.agents, ended=ended, tag=tag)
+    rows = await context.registry.read(context.registry.agents.newest, ended=ended, tag=tag)
     rows = [row for row in rows if row.registration.host != context.host and name in (None, row.registration.name)]
     if not peer.admin:
         # A tag is evidence: it must not be found out by asking for it.
@@ -148,7 +148,7 @@ def _differences(agent: Agent | AgentRow, daemon: str) -> Json:
 
 
 async def _daemon(context: ControlContext, host: str) -> str:
-    heard = await context.store.read(context.store.store.daemon_heard, host)
+    heard = await context.registry.read(context.registry.sync.daemon_heard, host)
     return {True: "is connected", False: "is not connected", None: "may be there or not"}[heard]
 
 
@@ -156,7 +156,7 @@ async def hint(context: ControlContext, peer: Peer, word: str) -> str:
     """Where else an agent of that name lives, as the end of a sentence; empty when nowhere, or not for this peer."""
     if not peer.admin:
         return ""
-    rows = await context.store.read(context.store.store.find, word, live_only=True)
+    rows = await context.registry.read(context.registry.agents.find, word, live_only=True)
     there = sorted({f"{row.registration.name}@{row.registration.host}" for row in rows if row.status in LIVE})
     return f"; on another host: {', '.join(there[:5])}" if there else ""
 
@@ -175,12 +175,12 @@ async def order(
 
     `cleanup`: seconds for what comes after the proof that all of it is dead.
     """
-    store, host, name = context.store, agent.reg.host, f"{agent.reg.name}@{agent.reg.host}"
+    registry, host, name = context.registry, agent.reg.host, f"{agent.reg.name}@{agent.reg.host}"
     by = f"{peer.by} of host {context.host}"
     why = options.text or f"asked for by {by}"
     request_id = secrets.token_hex(8)
-    opened = await store.write(
-        store.store.open_request,
+    opened = await registry.write(
+        registry.kills.open_request,
         request_id,
         agent.agent_id,
         reason,
@@ -194,7 +194,7 @@ async def order(
     if opened:
         facts = {"agent_id": agent.agent_id, "name": agent.reg.name, "request_id": request_id}
         context.event("kill.requested", **facts, reason=reason, by=by, why=why, for_host=host)
-    row = (await store.read(store.store.request, request_id) if opened else None) or await _open(context, agent)
+    row = (await registry.read(registry.kills.request, request_id) if opened else None) or await _open(context, agent)
     result = {**outcome_of(agent, row.request_id, None, options, now=context.now(), waited=False), "host": host}
     if limit is None:
         return result | {"message": f"an order for the daemon of host {host} is committed (agent-watchdog why {name})"}
@@ -213,19 +213,19 @@ async def order(
 
 async def hold(context: ControlContext, peer: Peer, agent: Agent, reason: str, until: datetime | None) -> None:
     """Store a hold for another host's daemon, in place of earlier ones on the same agent."""
-    store = context.store
-    row = await store.write(
-        store.store.add_hold, agent.agent_id, reason, peer.uid, context.now(), until, host=agent.reg.host
+    registry = context.registry
+    row = await registry.write(
+        registry.history.add_hold, agent.agent_id, reason, peer.uid, context.now(), until, host=agent.reg.host
     )
     await unhold(context, agent, but=row.id)
 
 
 async def unhold(context: ControlContext, agent: Agent, *, but: int | None = None) -> list[HoldRow]:
     """End the holds on one agent of another host, and give them back."""
-    store, ended = context.store, []
-    for row in await store.read(store.store.active_holds, agent.reg.host):
+    registry, ended = context.registry, []
+    for row in await registry.read(registry.history.active_holds, agent.reg.host):
         its = row.agent_id == agent.agent_id and row.id != but
-        if its and await store.write(store.store.end_hold, row.id, context.now()):
+        if its and await registry.write(registry.history.end_hold, row.id, context.now()):
             ended.append(row)
     return ended
 
@@ -234,7 +234,7 @@ async def _host_of(context: ControlContext, peer: Peer, target: str) -> str:
     """The host of a whole agent id; everything else is of this one."""
     if not _ID.fullmatch(target) or context.fleet.get(target) is not None:
         return context.host
-    row = await context.store.read(context.store.store.agent, target)
+    row = await context.registry.read(context.registry.agents.get, target)
     if row is None or row.registration.host == context.host:
         return context.host
     if not peer.admin:
@@ -250,7 +250,7 @@ def _forbidden(peer: Peer) -> Forbidden:
 
 async def _open(context: ControlContext, agent: Agent) -> RequestRow:
     """The order that was open already."""
-    for row in await context.store.read(context.store.store.requests_of, agent.agent_id):
+    for row in await context.registry.read(context.registry.kills.requests_of, agent.agent_id):
         if row.status in OPEN_STATUSES:
             return row
     raise Conflict(f"another order for {agent.reg.name}@{agent.reg.host} ended just now; ask again")
@@ -260,12 +260,12 @@ async def _followed(
     context: ControlContext, row: RequestRow, host: str, limit: float, cleanup: float
 ) -> tuple[RequestRow, str | None]:
     """The order when it is over, or nothing but its cleanup goes on; or why it is still waited for."""
-    store, began = context.store, context.clock.mono()
+    registry, began = context.registry, context.clock.mono()
     proved: float | None = None
     patience = max(TAKE_UP, 3 * context.settings.interval.total_seconds())
     try:
         while True:
-            found = await store.read(store.store.request, row.request_id)
+            found = await registry.read(registry.kills.request, row.request_id)
             row = row if found is None else found
             if row.finished_at is not None or found is None:
                 return row, None
@@ -273,9 +273,9 @@ async def _followed(
                 proved = context.clock.mono() if proved is None else proved
                 if context.clock.mono() - proved >= cleanup:
                     return row, None
-            if await store.read(store.store.daemon_heard, host) is not True:
+            if await registry.read(registry.sync.daemon_heard, host) is not True:
                 return row, f"no daemon of host {host} is connected to this registry; the order waits for it"
-            agent = await store.read(store.store.agent, row.agent_id)
+            agent = await registry.read(registry.agents.get, row.agent_id)
             if agent is not None and agent.status is Status.UNKILLABLE:
                 return row, f"host {host} cannot kill all of it, and tries again"
             passed = context.clock.mono() - began

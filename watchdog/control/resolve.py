@@ -34,7 +34,7 @@ async def recheck_owner(context: ControlContext, peer: Peer, agent: Agent) -> No
 
     Nothing else changes an owner: what its process runs as at this instant gives no user an agent. Raises Forbidden.
     """
-    await context.registrar.tracker.follow(agent, context.store)
+    await context.registrar.tracker.follow(agent, context.registry)
     if not peer.may(agent.reg.owner_uid):
         raise Forbidden(f"{agent.reg.name} belongs to uid {agent.reg.owner_uid}; you are uid {peer.uid}")
 
@@ -52,7 +52,7 @@ async def own_agent(context: ControlContext, peer: Peer, agent_id: str) -> Agent
 
 async def resolve_ended(context: ControlContext, peer: Peer, word: str) -> AgentRow:
     """This host's newest ended agent of that id, name or pid (another's only if there is none of one's own)."""
-    rows = await context.store.read(context.store.store.find, word) or await _of_pid(context, peer, word)
+    rows = await context.registry.read(context.registry.agents.find, word) or await _of_pid(context, peer, word)
     rows = [row for row in rows if row.status in ENDED and row.registration.host == context.host]
     mine = [row for row in rows if row.registration.owner_uid == peer.uid]
     if not mine and not peer.admin and selectors.is_anybodys(context.fleet, word):
@@ -86,7 +86,7 @@ async def _of_pid(context: ControlContext, peer: Peer, word: str) -> list[AgentR
         return []
     if not await has_ended(int(word), context.host):
         return []
-    rows = await context.store.read(context.store.store.agents_by_pid, int(word))
+    rows = await context.registry.read(context.registry.agents.by_pid, int(word))
     known = [(row, row.registration.identity) for row in rows]
     return [row for row, identity in known if identity is not None and identity.boot_id == context.boot_id]
 

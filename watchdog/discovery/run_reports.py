@@ -49,7 +49,7 @@ class RunReportImporter:
         runtime_dir: str,
     ) -> None:
         self._registrar = registrar
-        self._store = registrar.store
+        self._registry = registrar.registry
         self._holds = holds
         self._kills = kills
         self._clock = clock
@@ -73,7 +73,7 @@ class RunReportImporter:
         """Users that may have left one for us: our own; for root also those with agents here, and those logged in."""
         if os.geteuid() != 0:
             return {os.geteuid()}
-        uids = {0} | await self._store.read(self._store.store.owners, self._registrar.host)
+        uids = {0} | await self._registry.read(self._registry.agents.owners, self._registrar.host)
         with suppress(OSError):
             uids |= {int(name) for name in os.listdir("/run/user") if name.isdigit() and len(name) < 11}
         return uids
@@ -120,7 +120,7 @@ class RunReportImporter:
             end = end_of(report)
             assert isinstance(report, dict)
             agent = self._registrar.fleet.get(agent_id)
-            row = None if agent is not None else await self._store.read(self._store.store.agent, agent_id)
+            row = None if agent is not None else await self._registry.read(self._registry.agents.get, agent_id)
             if report.get("boot_id") != self._registrar.boot_id or (row is not None and row.status in ENDED):
                 await self._helpers.call(uid, "end_report_done", {"path": path}, DEADLINE)
                 return None
@@ -149,7 +149,7 @@ class RunReportImporter:
         if asked.agent_id != agent_id or asked.source != "run":
             raise BadRequest("it is not the file's agent, or none of a `run`")
         async with self._registrar.turn(uid):
-            task = None if asked.task is None else await self._store.read(self._store.store.task, asked.task)
+            task = None if asked.task is None else await self._registry.read(self._registry.history.task, asked.task)
             if task is not None and task.assigned_agent is not None:
                 asked = replace(asked, task=None)  # another works on it, or has done it
             for one in _variants(asked):

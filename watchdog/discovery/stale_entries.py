@@ -15,7 +15,7 @@ from watchdog.core.agent import ENDED, Status
 from watchdog.core.source_entries import Became, Entry, EntryEnd, end_json
 from watchdog.errors import OwnerCallFailed, WatchdogError
 from watchdog.helpers.pool import HelperPool
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.telemetry import logger
 
 LOOKS = 2  # that find the same
@@ -41,9 +41,9 @@ class StaleEntries:
     """The stale entries of all registries."""
 
     def __init__(
-        self, store: AsyncStore, clock: Clock, settings: Settings, helpers: HelperPool, recorder: EventRecorder
+        self, registry: AsyncRegistry, clock: Clock, settings: Settings, helpers: HelperPool, recorder: EventRecorder
     ) -> None:
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._settings = settings
         self._helpers = helpers
@@ -114,9 +114,9 @@ class StaleEntries:
         evidence = {"source": kind, "path": path, "key": entry.key, "pid": entry.pid}
         if "history" not in stale.told:  # the intent, once
             stale.told.add("history")
-            add, now = self._store.store.add_event, self._clock.now().wall
+            add, now = self._registry.history.add_event, self._clock.now().wall
             words = f"{entry.name} in {kind}: {why}"
-            await self._store.write(
+            await self._registry.write(
                 add, "source.ghost", self._agents.get(place), "daemon", words, now, evidence=evidence, owner_uid=uid
             )
         args = {"kind": kind, "path": path, "key": entry.key, "token": entry.token, "end": end_json(end)}
@@ -133,7 +133,7 @@ class StaleEntries:
         """How it ended: as our own row says, where it was an agent of ours whose hook failed; else unknown."""
         now = self._clock.now().wall.timestamp()
         agent_id = self._agents.get(place)
-        row = None if agent_id is None else await self._store.read(self._store.store.agent, agent_id)
+        row = None if agent_id is None else await self._registry.read(self._registry.agents.get, agent_id)
         if row is None or row.status not in ENDED:
             return EntryEnd("lost", why, "daemon", now)
         ended_at = now if row.completed_at is None else row.completed_at.timestamp()

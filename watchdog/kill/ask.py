@@ -25,7 +25,7 @@ from watchdog.kill.order import ASKING, AUTOMATIC, WITHDRAWN_BY_BEAT, KillOrder,
 from watchdog.kill.pinned_tree import until_gone
 from watchdog.kill.progress import OpenOrder
 from watchdog.processes.identity import presence
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 
 LOOK = 0.25  # seconds between two looks at what it said meanwhile; its end and an operator's word wake us at once
 AFTER_KEYS = timedelta(seconds=5)  # between TERM and KILL for whom keys were typed: it has had time already
@@ -54,9 +54,9 @@ class StopRequest:
     """Sets the flag, has keys typed, and waits; signals nobody."""
 
     def __init__(
-        self, store: AsyncStore, clock: Clock, holds: Holds, helpers: HelperPool, recorder: EventRecorder
+        self, registry: AsyncRegistry, clock: Clock, holds: Holds, helpers: HelperPool, recorder: EventRecorder
     ) -> None:
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._holds = holds
         self._helpers = helpers
@@ -102,16 +102,18 @@ class StopRequest:
     async def _begin(self, opened: OpenOrder, log: AskLog) -> bool:
         """Commit that it is asked; False where the order is somebody else's (the claim says so)."""
         order = opened.order
-        agent, store, now = order.agent, self._store.store, self._clock.now().wall
+        agent, registry, now = order.agent, self._registry, self._clock.now().wall
         me = daemon_identity(agent.reg.host)
-        if not await self._store.write(store.claim_request, order.request_id, me, now, takeover_from=order.former):
+        if not await registry.write(
+            registry.kills.claim_request, order.request_id, me, now, takeover_from=order.former
+        ):
             return False
         if opened.progress.step is KillStep.REQUESTED:
             if opened.order.reason in AUTOMATIC:
-                await self._store.write(store.set_rung, agent.agent_id, Step.STOP)
+                await registry.write(registry.agent_details.set_rung, agent.agent_id, Step.STOP)
                 agent.ladder.climb(Step.STOP, agent.heartbeat)
             if agent.heartbeat.hears:  # learnt since the last sweep, it may stand nowhere yet
-                await self._store.write(store.set_hears, agent.agent_id)
+                await registry.write(registry.agent_details.set_hears, agent.agent_id)
             if not await log.asking(KillStep.ASKED):
                 return False
             order = opened.order

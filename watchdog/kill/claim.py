@@ -27,7 +27,7 @@ from watchdog.kill.progress import OpenOrder
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
 from watchdog.processes.signals import is_ancestor
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 
 STARTED_US = "it is an ancestor of this daemon, which therefore cannot kill it"
 LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
@@ -61,8 +61,10 @@ class Withdrawn:
 class Claim:
     """Claims by compare-and-set; signals nobody."""
 
-    def __init__(self, store: AsyncStore, clock: Clock, tracker: AgentTracker, holds: Holds, fleet: Fleet) -> None:
-        self._store = store
+    def __init__(
+        self, registry: AsyncRegistry, clock: Clock, tracker: AgentTracker, holds: Holds, fleet: Fleet
+    ) -> None:
+        self._registry = registry
         self._clock = clock
         self._tracker = tracker
         self._holds = holds
@@ -76,7 +78,7 @@ class Claim:
         if order.resumed and order.reason in WITHDRAWN_BY_BEAT and progress.step in BEFORE_SIGNALS:
             # What it said while no daemon listened is only reaching us now.
             return await self.withdraw(opened, "the daemon was restarted before the first signal: it is judged again")
-        await self._tracker.follow(agent, self._store)  # while its process can be asked: its hooks run as that uid
+        await self._tracker.follow(agent, self._registry)  # while its process can be asked: its hooks run as that uid
         self._tracker.sockets.drain(agent.agent_id)
         if why := self._reason(opened, opened.order):
             return await self.withdraw(opened, why)
@@ -84,8 +86,8 @@ class Claim:
         order = opened.order.ended_by_itself(progress.step) if gone else opened.order
         me, now = daemon_identity(agent.reg.host), self._clock.now().wall
         again = agent.status is Status.UNKILLABLE  # its row stays so: coming and going would fill the history
-        taken = await self._store.write(
-            self._store.store.claim_agent,
+        taken = await self._registry.write(
+            self._registry.kills.claim_agent,
             order.request_id,
             me,
             agent.agent_id,
@@ -117,8 +119,8 @@ class Claim:
         if why := self._reason(opened, order):
             return self._withdrawn(opened, why)
         me, now = daemon_identity(order.agent.reg.host), self._clock.now().wall
-        claim = self._store.store.claim_request
-        if await self._store.write(claim, order.request_id, me, now, takeover_from=order.former):
+        claim = self._registry.kills.claim_request
+        if await self._registry.write(claim, order.request_id, me, now, takeover_from=order.former):
             return Claimed(opened.order)
         return self._withdrawn(opened, "its kill request belongs to another daemon now")
 
@@ -134,8 +136,8 @@ class Claim:
         agent = opened.order.agent
         before = Status.STARTING if agent.identity is None else Status.RUNNING
         former = before if agent.status is Status.ENDING else agent.status
-        await self._store.write(
-            self._store.store.transition,
+        await self._registry.write(
+            self._registry.agents.transition,
             agent.agent_id,
             {Status.ENDING},
             former,

@@ -32,8 +32,8 @@ from watchdog.probes.exit_report import ExitReports
 from watchdog.processes import procfs
 from watchdog.processes.exit_status import exit_status
 from watchdog.processes.identity import boot_id, passed_on
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import AgentEnd, Proof
-from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.metrics import Metrics
 
 RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
@@ -61,11 +61,11 @@ class CloseLog(Protocol):
 
 
 class Close:
-    """Knows the store, the hooks and the ears; kills nobody."""
+    """Knows the registry, the hooks and the ears; kills nobody."""
 
     def __init__(
         self,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         clock: Clock,
         tracker: AgentTracker,
         cleanup: CleanupRunner,
@@ -73,7 +73,7 @@ class Close:
         metrics: Metrics,
         helpers: HelperPool,
     ) -> None:
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._tracker = tracker
         self._cleanup = cleanup
@@ -89,8 +89,8 @@ class Close:
     async def build_outcome(self, order: KillOrder, progress: KillProgress) -> KillOutcome:
         """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
         agent = order.agent
-        if agent.status is Status.UNKILLABLE and await self._store.write(
-            self._store.store.transition,
+        if agent.status is Status.UNKILLABLE and await self._registry.write(
+            self._registry.agents.transition,
             agent.agent_id,
             {Status.UNKILLABLE},
             Status.ENDING,
@@ -105,8 +105,8 @@ class Close:
 
     async def mark_unkillable(self, agent: Agent, why: str) -> None:
         """Something of it lives on: no cleanup while it does."""
-        if await self._store.write(
-            self._store.store.transition,
+        if await self._registry.write(
+            self._registry.agents.transition,
             agent.agent_id,
             {Status.ENDING, Status.UNKILLABLE},
             Status.UNKILLABLE,
@@ -153,8 +153,8 @@ class Close:
             cancelled=order.options.cancel,
         )
         now, owner_uid = self._clock.now().wall, agent.reg.owner_uid
-        write = self._store.store.close_agent
-        if not await self._store.write(write, agent.agent_id, end, now=now, who=self._me, owner_uid=owner_uid):
+        write = self._registry.kills.close_agent
+        if not await self._registry.write(write, agent.agent_id, end, now=now, who=self._me, owner_uid=owner_uid):
             raise _not_ours(order)
         if not told:
             self._tell_end(order, progress, outcome)
@@ -214,7 +214,7 @@ class Close:
     async def forget_if_closed(self, agent: Agent) -> bool:
         """Watch it no longer if its row is closed or somebody made it unreadable: each look would order a kill anew."""
         try:
-            row = await self._store.read(self._store.store.agent, agent.agent_id)
+            row = await self._registry.read(self._registry.agents.get, agent.agent_id)
         except Conflict as error:
             row = None
             self._recorder.logger_of(agent).event("row.quarantined", why=str(error))
@@ -226,8 +226,8 @@ class Close:
     async def _finish_request(
         self, order: KillOrder, progress: KillProgress, status: str, outcome: Json, why: str
     ) -> None:
-        await self._store.write(
-            self._store.store.finish_request,
+        await self._registry.write(
+            self._registry.kills.finish_request,
             order.request_id,
             status,
             outcome,

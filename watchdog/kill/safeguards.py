@@ -29,7 +29,7 @@ from watchdog.errors import RegistryUnavailable
 from watchdog.helpers.users import Users
 from watchdog.host.clock_steps import Steps
 from watchdog.probes import host_pressure
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.telemetry.logger import EventLogger
 
 FRESH = 2  # intervals without a gap, until we trust our own watch again
@@ -52,7 +52,7 @@ class Safeguards:
     def __init__(
         self,
         settings: Settings,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         clock: Clock,
         holds: Holds,
         log: EventLogger,
@@ -62,7 +62,7 @@ class Safeguards:
         """`steps` sees whether the wall clock was set."""
         self._settings = settings
         self._clock = clock
-        self._store = store
+        self._registry = registry
         self.holds = holds
         self._log = log
         self._users = users
@@ -87,11 +87,11 @@ class Safeguards:
         """Say and write down that the time of an operator's hold is over."""
         for row in self.holds.moved():
             with suppress(RegistryUnavailable):
-                await self._store.write(self._store.store.move_hold, row.id, row.until_at)
+                await self._registry.write(self._registry.history.move_hold, row.id, row.until_at)
         for row in self.holds.expire(now.wall):
             self._log.event("hold.ended", reason="operator", why=f"its time is over: {row.reason}", hold=row.id)
             with suppress(RegistryUnavailable):  # it is over by its own time, also for a later daemon
-                await self._store.write(self._store.store.end_hold, row.id, now.wall)
+                await self._registry.write(self._registry.history.end_hold, row.id, now.wall)
 
     def count_kill(self, agent: Agent, *, silent: bool = False) -> None:
         """The daemon ordered a kill of its own. `silent`: for a silence that may be part of a mass stall.

@@ -34,8 +34,8 @@ from watchdog.kill.pinned_tree import until_gone
 from watchdog.kill.progress import KillProgress, OpenOrder, OutcomeWaiters
 from watchdog.kill.terminate import Grace, TerminationPlan, TerminationResult, Terminator
 from watchdog.processes.signals import Guard
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import Proof, RequestRow
-from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
 
 OBSERVES = 'the daemon only observes (mode = "observe"): it kills nothing'
@@ -62,14 +62,14 @@ class KillWorker:
     def __init__(
         self,
         settings: Settings,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         clock: Clock,
         stages: KillStages,
         recorder: EventRecorder,
         users: Users,
     ) -> None:
         """`users` says whose share an agent's kill counts for."""
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._stages = stages
         self._recorder = recorder
@@ -127,8 +127,8 @@ class KillWorker:
                 with logger.caused_by(agent.reg.owner_uid):
                     self._recorder.logger_of(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
-            opened = await self._store.write(
-                self._store.store.open_request,
+            opened = await self._registry.write(
+                self._registry.kills.open_request,
                 request_id,
                 agent.agent_id,
                 reason,
@@ -159,8 +159,8 @@ class KillWorker:
             run.lane.leave()  # a user's that root presses, or the daemon, is theirs from now on
         stored = run.opened.merge_request(reason, options, by, why)
         if stored is not None:
-            change, order = self._store.store.change_request, run.opened.order
-            await self._store.write(change, order.request_id, order.reason, order.by, stored)
+            change, order = self._registry.kills.change_request, run.opened.order
+            await self._registry.write(change, order.request_id, order.reason, order.by, stored)
 
     def resume(self, row: RequestRow, agent: Agent, *, lost: bool = False) -> None:
         """Go on with an order that an earlier daemon left; `lost`: in another boot, so that nobody is left to end."""
@@ -206,7 +206,7 @@ class KillWorker:
         if run := self._runs.get(request_id):
             return await run.opened.waiters.wait(timeout, cleanup)
         with suppress(WatchdogError):  # away, or the row is damaged
-            row = await self._store.read(self._store.store.request, request_id)
+            row = await self._registry.read(self._registry.kills.request, request_id)
             return None if row is None else result_of(row)
         return None
 
@@ -231,7 +231,7 @@ class KillWorker:
         wanted = "" if order.by == "daemon" else f"being killed, as {order.by} wants: {order.why}"
         agent.ending.begin(order.request_id, wanted)
         events = OrderEvents(order, self._recorder)
-        self._runs[order.request_id] = run = _OrderRun(opened, self._stages, self._store, events, Lane(lane().user))
+        self._runs[order.request_id] = run = _OrderRun(opened, self._stages, self._registry, events, Lane(lane().user))
         with logger.caused_by(agent.reg.owner_uid if order.reason in DEAD else logger.cause()):  # it ended by itself
             task = asyncio.create_task(self._run(run), name=f"kill {agent.agent_id}")
         self._tasks.add(task)
@@ -320,14 +320,14 @@ class _OrderRun:
     """One order in work: commits and records what its stages say (`AskLog`, `KillLog`, `CloseLog`)."""
 
     def __init__(
-        self, opened: OpenOrder, stages: KillStages, store: AsyncStore, events: "OrderEvents", of: Lane
+        self, opened: OpenOrder, stages: KillStages, registry: AsyncRegistry, events: "OrderEvents", of: Lane
     ) -> None:
         """`of`: whose work it is."""
         self.opened = opened
         self.events = events
         self.lane = of
         self._stages = stages
-        self._store = store
+        self._registry = registry
 
     @property
     def urgent(self) -> bool:
@@ -395,8 +395,8 @@ class _OrderRun:
 
     async def asking(self, step: KillStep) -> bool:
         order, progress = self.opened.order, self.opened.progress
-        save, kept = self._store.store.save_step, progress.kept or None
-        saved = await self._store.write(save, order.request_id, step.value, by=order.holders, evidence=kept)
+        save, kept = self._registry.kills.save_step, progress.kept or None
+        saved = await self._registry.write(save, order.request_id, step.value, by=order.holders, evidence=kept)
         if saved:
             progress.asked(step)
         return saved
@@ -439,7 +439,7 @@ class _OrderRun:
         """Commit a step, with the outcome so far and whatever else its row lacks. False: done, or somebody else's."""
         order, progress = self.opened.order, self.opened.progress
         more = {"by": order.holders, "outcome": outcome, "proof": proof, **progress.unsaved}
-        saved = await self._store.write(self._store.store.save_step, order.request_id, step.value, **more)
+        saved = await self._registry.write(self._registry.kills.save_step, order.request_id, step.value, **more)
         if saved:
             progress.saved(step)
         return saved

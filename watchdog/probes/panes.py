@@ -18,7 +18,7 @@ from watchdog.core.process import Identity
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.processes.table import has_terminal
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 
 AT_ONCE = 8  # agents whose panes are looked for
 FINDING = 4.0  # seconds for one
@@ -31,8 +31,8 @@ KEYS = ("terminal", "server", "pane")  # that every pane has
 class Panes:
     """Asks, and writes down what was found."""
 
-    def __init__(self, store: AsyncStore, helpers: HelperPool) -> None:
-        self._store = store
+    def __init__(self, registry: AsyncRegistry, helpers: HelperPool) -> None:
+        self._registry = registry
         self._helpers = helpers
         self._asking = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,7 +78,7 @@ class Panes:
             raise ValueError("what the helper found is no pane")
         if pane != agent.reg.pane:
             agent.amend(replace(agent.reg, pane=pane))
-            self._store.ask(self._store.store.set_pane, agent.agent_id, pane).add_done_callback(
+            self._registry.ask(self._registry.agent_details.set_pane, agent.agent_id, pane).add_done_callback(
                 lambda done: done.cancelled() or done.exception()
             )
 

@@ -6,7 +6,7 @@ from watchdog.clock import Clock
 from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome
 from watchdog.reaper.leftovers import Leftover
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import EventLogger
 
@@ -16,8 +16,8 @@ WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
 class ReapEvents:
     """Remembers what it told."""
 
-    def __init__(self, store: AsyncStore, clock: Clock, log: EventLogger) -> None:
-        self._store = store
+    def __init__(self, registry: AsyncRegistry, clock: Clock, log: EventLogger) -> None:
+        self._registry = registry
         self._clock = clock
         self._log = log
         self._told: set[tuple[str, str, str]] = set()
@@ -53,8 +53,8 @@ class ReapEvents:
         why = f"{one.kind} {hooks.printable(one.what)}: {one.why}"
         if one.result is not None:
             why = f"{one.kind} {hooks.printable(one.what)}: {one.result.outcome}: {one.result.message}"
-        add, now = self._store.store.add_event, self._clock.now().wall
-        await self._store.write(add, event, one.agent_id, by, why, now, evidence=one.json(), owner_uid=one.owner_uid)
+        add, now = self._registry.history.add_event, self._clock.now().wall
+        await self._registry.write(add, event, one.agent_id, by, why, now, evidence=one.json(), owner_uid=one.owner_uid)
 
 
 def _facts(one: Leftover) -> dict[str, object]:

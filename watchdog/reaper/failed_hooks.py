@@ -27,8 +27,8 @@ from watchdog.kill.outcome import end_words
 from watchdog.processes import identity
 from watchdog.reaper.events import WELL
 from watchdog.reaper.leftovers import Leftover
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import RunRow
-from watchdog.registry.store import AsyncStore
 
 AGAIN = timedelta(minutes=10)  # after which a hook that gave up is tried again; doubled with each try
 AGAIN_MOST = timedelta(hours=6)
@@ -40,11 +40,11 @@ class FailedHooks:
     """Finds them in the registry, and has them run again for agents that have ended."""
 
     def __init__(
-        self, settings: Settings, fleet: Fleet, store: AsyncStore, clock: Clock, cleanup: CleanupRunner
+        self, settings: Settings, fleet: Fleet, registry: AsyncRegistry, clock: Clock, cleanup: CleanupRunner
     ) -> None:
         self._settings = settings
         self._fleet = fleet
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._cleanup = cleanup
         self._host = identity.this_host(settings.host)
@@ -55,17 +55,17 @@ class FailedHooks:
 
     async def look(self, *, due: bool) -> list[Leftover]:
         """Hooks that gave up or kept what was in use, one leftover an agent; `due`: those whose pause is over."""
-        store, now = self._store.store, self._clock.now().wall
+        registry, now = self._registry, self._clock.now().wall
         by_agent: dict[str, list[RunRow]] = {}
-        for run in await self._store.read(store.gave_up, self._host, now - AGAIN if due else now):
+        for run in await registry.read(registry.leftovers.gave_up, self._host, now - AGAIN if due else now):
             since = now - (run.finished_at or run.started_at)
             if not due or since >= min(AGAIN_MOST, AGAIN * 2 ** min(run.attempts, 10)):
                 by_agent.setdefault(run.agent_id, []).append(run)
         used = (now - USED_AGAIN, now - USED_FOR) if due else (now, datetime.fromtimestamp(0, UTC))
-        for run in await self._store.read(store.kept_in_use, self._host, *used):
+        for run in await registry.read(registry.leftovers.kept_in_use, self._host, *used):
             by_agent.setdefault(run.agent_id, []).append(run)
         found = []
-        for row in await self._store.read(store.agents_by_id, list(by_agent)):
+        for row in await registry.read(registry.agents.by_ids, list(by_agent)):
             runs = [run for run in by_agent[row.agent_id] if self._cleanup.knows(run.hook)]
             if not runs or row.status not in ENDED or self._fleet.get(row.agent_id) is not None:
                 continue
@@ -85,7 +85,7 @@ class FailedHooks:
         reason, request_id, words = Reason.OPERATOR, "", dict[str, Any]()
         for run in runs:
             with contextlib.suppress(Conflict):
-                request = await self._store.read(self._store.store.request, run.request_id or "")
+                request = await self._registry.read(self._registry.kills.request, run.request_id or "")
                 if request is not None:
                     reason, request_id = request.reason, request.request_id
                     options, _, why = from_json(request.options)

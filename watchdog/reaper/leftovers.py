@@ -19,8 +19,8 @@ from watchdog.core.findings import Finding, KnownAgents, finding_json, finding_o
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import BACKSTOP, LINE_LIMIT, HelperPool
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import AgentRow
-from watchdog.registry.store import AsyncStore
 
 LOOK = 60.0  # seconds for one owner's look
 ACT = 60.0  # seconds for one finding
@@ -73,7 +73,7 @@ class OwnerLeftovers:
     def __init__(
         self,
         fleet: Fleet,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         helpers: HelperPool,
         clock: Clock,
         host: str,
@@ -81,7 +81,7 @@ class OwnerLeftovers:
     ) -> None:
         """`credit`: how much longer than so long things are to lie by the wall clock, which somebody has set."""
         self._fleet = fleet
-        self._store = store
+        self._registry = registry
         self._helpers = helpers
         self._occupancy = Occupancy(helpers)
         self._clock = clock
@@ -90,7 +90,7 @@ class OwnerLeftovers:
 
     async def owners(self) -> set[int]:
         """Whose agents are or were here. Raises RegistryUnavailable."""
-        return await self._store.read(self._store.store.owners, self._host)
+        return await self._registry.read(self._registry.agents.owners, self._host)
 
     async def look(self, uid: int) -> tuple[list[Leftover], list[str]]:
         """What was found, and what went wrong. Raises OwnerCallFailed, RegistryUnavailable."""
@@ -147,11 +147,13 @@ class OwnerLeftovers:
 
     async def _known(self, uid: int) -> tuple[KnownAgents, dict[str, str]]:
         """What the registry and the fleet know of that owner's agents, and the names of the ended ones."""
-        store, now = self._store.store, self._clock.now().wall
-        living = await self._store.read(store.living_ids, self._host) | {agent.agent_id for agent in self._fleet}
-        rows = await self._store.read(store.ended_agents, self._host, uid, NEWEST)
+        registry, now = self._registry, self._clock.now().wall
+        living = await registry.read(registry.leftovers.living_ids, self._host) | {
+            agent.agent_id for agent in self._fleet
+        }
+        rows = await registry.read(registry.leftovers.ended_agents, self._host, uid, NEWEST)
         rows = [row for row in rows if row.agent_id not in living]
-        commons = await self._store.read(store.trashes, self._host, uid)
+        commons = await registry.read(registry.leftovers.trashes, self._host, uid)
         in_use = places(self._fleet, uid)
         if len(json.dumps(in_use)) > ROOM:
             raise OwnerCallFailed("too_long", "the places of its living agents are more than its helper takes")

@@ -25,8 +25,8 @@ from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
 from watchdog.processes.table import ProcessTable
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import AgentRow, Json
-from watchdog.registry.store import AsyncStore
 
 NEWEST = 500  # ended agents of this boot whose recorded identities and cgroups are looked at; a marker finds any
 AT_A_TIME = 50  # of their rows in memory: 500 with all that was recorded of each took 12 MB
@@ -65,14 +65,14 @@ class Orphans:
         self,
         settings: Settings,
         fleet: Fleet,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         scanner: ProcessScanner,
         *,
         host: str,
         boot_id: str,
     ) -> None:
         self._fleet = fleet
-        self._store = store
+        self._registry = registry
         self._scanner = scanner
         self._settings = settings
         self._host = host
@@ -84,17 +84,17 @@ class Orphans:
 
     async def find(self) -> OrphanScan:
         """Who lives now. Raises OSError when /proc cannot be read, RegistryUnavailable."""
-        store = self._store.store
-        owners = await self._store.read(store.owners, self._host)
+        registry = self._registry
+        owners = await registry.read(registry.agents.owners, self._host)
         table = await self._scanner.table(frozenset(owners) | {agent.reg.owner_uid for agent in self._fleet})
         marked = {row.marker for row in table.rows.values() if row.marker is not None and not row.stat.dead}
         marked -= {agent.agent_id for agent in self._fleet}
-        ids = await self._store.read(store.ended_ids, self._host, self._boot_id, NEWEST)
+        ids = await registry.read(registry.leftovers.ended_ids, self._host, self._boot_id, NEWEST)
         ids += sorted(marked.difference(ids))[:MOST_MARKS]
         known, ghosts, reasons = set(), {}, {}
         for start in range(0, len(ids), AT_A_TIME):
-            rows = await self._store.read(store.agents_by_id, ids[start : start + AT_A_TIME])
-            recorded = await self._store.read(store.remembered, [row.agent_id for row in rows])
+            rows = await registry.read(registry.agents.by_ids, ids[start : start + AT_A_TIME])
+            recorded = await registry.read(registry.leftovers.remembered, [row.agent_id for row in rows])
             for row in rows:
                 agent_id, members = row.agent_id, _members(recorded.get(row.agent_id, ()))
                 known.add(agent_id)

@@ -18,7 +18,7 @@ from watchdog.core.hooks import HookResult
 from watchdog.processes import cgroups
 from watchdog.reaper.events import ReapEvents
 from watchdog.reaper.leftovers import Leftover
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 
 PATIENCE = 5.0  # seconds for a look at the directory of the notify sockets
 
@@ -27,10 +27,10 @@ class OwnLeftovers:
     """Finds and removes them. `notify`: the directory of our notify sockets."""
 
     def __init__(
-        self, fleet: Fleet, store: AsyncStore, placement: CgroupPlacement, events: ReapEvents, notify: str
+        self, fleet: Fleet, registry: AsyncRegistry, placement: CgroupPlacement, events: ReapEvents, notify: str
     ) -> None:
         self._fleet = fleet
-        self._store = store
+        self._registry = registry
         self._placement = placement
         self._events = events
         self._notify = notify
@@ -49,7 +49,7 @@ class OwnLeftovers:
             ("cgroup", self._placement.leaves(), cgroups.remove),
         ):
             left = [agent_id for agent_id in places if self._fleet.get(agent_id) is None]
-            for row in await self._store.read(self._store.store.agents_by_id, left[:1000]):
+            for row in await self._registry.read(self._registry.agents.by_ids, left[:1000]):
                 if row.status in ENDED and self._fleet.get(row.agent_id) is None:
                     what, reg = places[row.agent_id], row.registration
                     why = f"was made for agent {reg.name}, which is {row.status}"

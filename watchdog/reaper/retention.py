@@ -17,8 +17,8 @@ from typing import Any
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
 from watchdog.errors import RegistryUnavailable
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.retention_queries import RetentionKind
-from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import EventLogger
 
 EVERY = timedelta(hours=1)
@@ -36,7 +36,7 @@ class Retention:
 
     def __init__(
         self,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         clock: Clock,
         log: EventLogger,
         *,
@@ -45,7 +45,7 @@ class Retention:
         credit: Callable[[timedelta], timedelta] = lambda _: timedelta(),
     ) -> None:
         """`credit`: how much longer than that to keep by the wall clock, which somebody has set."""
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._log = log
         self.keep = keep
@@ -74,10 +74,10 @@ class Retention:
 
     async def _some(self, kind: RetentionKind, before: datetime) -> int:
         """All that one look found; 0 when there was nothing, or nothing of it could be deleted."""
-        store, count = self._store.store, 0
-        keys = await self._store.read(store.due, kind, before, self._host)
+        registry, count = self._registry, 0
+        keys = await registry.read(registry.retention.due, kind, before, self._host)
         for start in range(0, len(keys), BATCH[kind]):
             began = self._clock.mono()
-            count += await self._store.write(store.forget, kind, keys[start : start + BATCH[kind]])
+            count += await registry.write(registry.retention.forget, kind, keys[start : start + BATCH[kind]])
             await asyncio.sleep(max(PAUSE, 2 * (self._clock.mono() - began)))
         return count

@@ -17,9 +17,9 @@ from watchdog.clock import Clock
 from watchdog.config.settings import Settings
 from watchdog.errors import RegistryUnavailable
 from watchdog.reaper.retention import BATCH, PAUSE
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.retention_queries import RetentionKind
 from watchdog.registry.share_queries import total
-from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import EventLogger
 
 EVERY = timedelta(seconds=2)  # a look at the number of pages; more only when it has grown
@@ -33,7 +33,7 @@ class Shares:
 
     def __init__(
         self,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         clock: Clock,
         log: EventLogger,
         *,
@@ -41,7 +41,7 @@ class Shares:
         user_of: Callable[[int], int] = lambda uid: uid,
     ) -> None:
         """`most`: bytes of one user. `user_of` gives the user that a uid counts for."""
-        self._store = store
+        self._registry = registry
         self._clock = clock
         self._log = log
         self.most = most
@@ -63,21 +63,21 @@ class Shares:
 
     async def round(self) -> None:
         """Look whether the registry has grown, and bring those that have more than their share down to it."""
-        store = self._store.store
-        if store.shared:
+        registry = self._registry
+        if registry.sync.shared:
             return
         try:
-            size = await self._store.read(store.bytes_in_use)
+            size = await registry.read(registry.shares.bytes_in_use)
             grew = min(GREW, (1 - KEPT) * self.most)  # one that was brought down has grown by so much when it is over
             if size - self._size < grew and self._clock.mono() - self._counted < COUNTED and not self._users:
                 return
             await self._count()
-            self._size = await self._store.read(store.bytes_in_use)
+            self._size = await registry.read(registry.shares.bytes_in_use)
         except RegistryUnavailable:
             pass  # the next sweep tells it, the next round goes on
 
     async def _count(self) -> None:
-        uses = await self._store.read(self._store.store.uses)
+        uses = await self._registry.read(self._registry.shares.uses)
         self._counted = self._clock.mono()
         uids: dict[int, list[int]] = {}
         for uid in uses:
@@ -87,17 +87,17 @@ class Shares:
             for user, its in uids.items()
             if user not in (0, os.geteuid()) and (used := total(uses, its).total()) > self.most
         }
-        self._store.store.over = frozenset(uid for user in self._users for uid in uids[user])
+        self._registry.history.over = frozenset(uid for user in self._users for uid in uids[user])
         for user, used in list(self._users.items()):
             left = await self._bring_down(user, uids[user], total(uses, uids[user]))
             if left <= self.most:
                 del self._users[user]
             else:
                 self._users[user] = left
-            unwritten = sum(self._store.store.unwritten.pop(uid, 0) for uid in uids[user])
+            unwritten = sum(self._registry.history.unwritten.pop(uid, 0) for uid in uids[user])
             facts = {"bytes": used, "left": left, "most": self.most, "unwritten": unwritten}
             self._log.event("registry.share_trimmed", exc_info=None, uid=user, **facts)
-        self._store.store.over = frozenset(uid for user in self._users for uid in uids[user])
+        self._registry.history.over = frozenset(uid for user in self._users for uid in uids[user])
 
     async def _bring_down(self, user: int, uids: list[int], uses: Counter[RetentionKind]) -> int:
         """Forget the oldest of what it has most of, until its share is enough or nothing can go; what is left."""
@@ -106,14 +106,14 @@ class Shares:
             kinds := [one for one in RetentionKind if uses[one] > 0 and one not in spent]
         ):
             kind = max(kinds, key=lambda one: uses[one])
-            keys = await self._store.read(self._store.store.oldest, kind, uids, BATCH[kind])
+            keys = await self._registry.read(self._registry.shares.oldest, kind, uids, BATCH[kind])
             going, size = _first(keys, used - KEPT * self.most)
             began = self._clock.mono()
-            if not going or not await self._store.write(self._store.store.forget, kind, going):
+            if not going or not await self._registry.write(self._registry.retention.forget, kind, going):
                 spent.add(kind)
                 continue
             if kind is RetentionKind.AGENTS:
-                await self._store.write(self._store.store.forget_events_of, [str(key) for key in going])
+                await self._registry.write(self._registry.shares.forget_events_of, [str(key) for key in going])
             used, uses[kind] = used - size, uses[kind] - size
             await asyncio.sleep(max(PAUSE, 2 * (self._clock.mono() - began)))
         return used

@@ -1,4 +1,4 @@
-"""The database of agents, kill requests, cleanup runs and what happened. SQLAlchemy is imported nowhere else.
+"""The database of agents, kill requests, cleanup runs and events. SQLAlchemy is imported nowhere else.
 
-It decides nothing: every change of status is asked for by a caller and done by compare-and-set.
+This package decides nothing: a caller asks for each change of status, which is done by compare-and-set.
 """

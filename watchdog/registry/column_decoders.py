@@ -21,12 +21,12 @@ class BadRow(Conflict):
 
 
 def optional(raw: Raw, key: str, decode: Callable[[Raw, str], T]) -> T | None:
-    """NULL is None."""
+    """None for NULL."""
     return None if raw[key] is None else decode(raw, key)
 
 
 def text(raw: Raw, key: str) -> str:
-    """Text."""
+    """A string."""
     value = raw[key]
     if not isinstance(value, str):
         raise BadRow(f"{key}: {value!r} is not text")
@@ -60,7 +60,7 @@ def seconds(raw: Raw, key: str) -> float:
 
 
 def duration(raw: Raw, key: str) -> timedelta:
-    """The same as a `timedelta`."""
+    """Seconds as a `timedelta`."""
     return timedelta(seconds=seconds(raw, key))
 
 
@@ -73,7 +73,7 @@ def moment(raw: Raw, key: str) -> datetime:
 
 
 def word(raw: Raw, key: str, kind: type[E]) -> E:
-    """One word of an enumeration."""
+    """A member of an enumeration."""
     try:
         return kind(text(raw, key))
     except ValueError:
@@ -97,7 +97,7 @@ def inner(stored: Json, key: str) -> Json:
 
 
 def listing(raw: Raw, key: str, kind: type[T]) -> tuple[T, ...]:
-    """A JSON list of such values as text."""
+    """A JSON list of values of that type, as text."""
     value = _json(raw, key)
     if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
         raise BadRow(f"{key}: a JSON list of {kind.__name__} is expected")

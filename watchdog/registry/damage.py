@@ -1,8 +1,8 @@
-"""Is the SQLite file of a registry fit to be opened? A damaged one is put aside, so that the daemon can begin another.
+"""Is the SQLite file of a registry usable? A damaged one is moved aside, so that the daemon can create a new one.
 
-A daemon that does not start watches nobody, and no restart mends a damaged file. Nothing is deleted: the file and its
-`-wal` and `-shm` keep their content below a name with the time. One that is missing where a daemon had one is lost like
-a damaged one: what operators held with it is not known any more.
+A daemon that does not start watches no agent, and no restart repairs a damaged file. Nothing is deleted: the file, its
+`-wal` and its `-shm` are renamed, with the time in the new name. A file that is missing where a daemon had one counts
+as lost, too: the holds that operators had set are unknown in both cases.
 """
 
 import os
@@ -19,9 +19,9 @@ from watchdog.registry.schema import REVISION, metadata
 from watchdog.registry.sqlite import DAMAGE
 
 _HEADER = b"SQLite format 3\0"  # sqlite.org/fileformat.html, 1.3
-PATIENCE = 5.0  # seconds for somebody else's lock
+PATIENCE = 5.0  # seconds to wait for another process's lock
 # What a daemon that has opened its registry leaves in its state directory (`registration_backup`, `disk_reserve`,
-# `clock_steps`). Its lock there is no such trace: it is taken before.
+# `clock_steps`). The lock there proves nothing: it is taken before the registry is opened.
 TRACES = ("agents", "reserve", "clock.json")
 
 
@@ -34,11 +34,11 @@ class Lost:
 
 
 def put_aside(url: str, home: str, now: datetime, *, had_lock: bool = False) -> Lost | None:
-    """Before the registry is opened: what is not fit for use is renamed. None: nothing is wrong, or it is not a file.
+    """Before the registry is opened: rename it if it is unusable. None: nothing is wrong, or the path is not a file.
 
-    `had_lock`: the lock beside it was there before ours. `home` is the daemon's state directory, where whatever lies in
-    the registry's place was meant to be ours. Elsewhere only what is a damaged SQLite file, or has our own tables, is
-    moved: not somebody's notes, not another program's database. Raises OSError where it cannot be renamed.
+    `had_lock`: a lock file lay beside it before this daemon took its own. `home` is the daemon's state directory, where
+    any file at the registry's path was meant to be ours. Elsewhere only a damaged SQLite file, or one with our tables,
+    is moved: not a person's notes, not another program's database. Raises OSError if it cannot be renamed.
     """
     path = sqlite_file(url)
     if not path:
@@ -58,9 +58,9 @@ def put_aside(url: str, home: str, now: datetime, *, had_lock: bool = False) -> 
 
 
 def _traces(path: str, home: str, *, had_lock: bool) -> Iterator[str]:
-    """What shows that a daemon had a registry: beside its file, or in the state directory, wherever the file lies.
+    """Files that prove that a daemon had a registry: beside the registry's file, or in the state directory.
 
-    Where the disk of the file is not mounted, only the state directory tells of it.
+    If the disk of the registry is not mounted, only the state directory has such a file.
     """
     if had_lock:
         yield f"{path}.lock"
@@ -69,15 +69,15 @@ def _traces(path: str, home: str, *, had_lock: bool) -> Iterator[str]:
 
 
 def _moved(path: str, now: datetime, *suffixes: str) -> str | None:
-    """Rename what there is of a registry; the name of the first part, or None where there is nothing.
+    """Rename those files of a registry that exist; returns the new name of the last one, or None.
 
-    SQLite would delete a `-wal` beside a database that is empty or new, with all that was committed into it alone.
+    SQLite would delete a `-wal` beside an empty or new database, with everything that was committed only to it.
     """
     kept_as = f"{path}.damaged-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     while any(os.path.lexists(kept_as + suffix) for suffix in ("", "-wal", "-shm")):
         kept_as += "+"
     moved: str | None = None
-    # The database last: a crash in between leaves it to be judged anew.
+    # The database last: after a crash in between, the next start checks it again.
     for suffix in suffixes or ("-shm", "-wal", ""):
         with suppress(FileNotFoundError):
             os.rename(path + suffix, kept_as + suffix)
@@ -86,12 +86,12 @@ def _moved(path: str, now: datetime, *suffixes: str) -> str | None:
 
 
 def damage_of(path: str) -> str | None:
-    """What makes that file useless as a registry. None: nothing, or what may pass (a lock, a full disk, no right)."""
+    """Why that file is unusable as a registry. None: usable, or the trouble may pass (lock, full disk, no rights)."""
     try:
         with closing(_connect(path)) as database:
             database.execute("PRAGMA ignore_check_constraints=ON")
             for (found,) in database.execute("PRAGMA quick_check").fetchall():
-                if not str(found).startswith(("ok", "NULL value in ")):  # a row's own fault is that row's: quarantined
+                if not str(found).startswith(("ok", "NULL value in ")):  # only that row is bad, and is quarantined
                     return f"SQLite finds it damaged: {' '.join(str(found).split())}"
             return next(_missing(database), None)
     except sqlite3.Error as error:
@@ -100,7 +100,7 @@ def damage_of(path: str) -> str | None:
 
 
 def _missing(database: sqlite3.Connection) -> Iterator[str]:
-    """Tables and columns of this revision that are not there; another revision is migrated, or refused, by `open`."""
+    """Missing tables and columns of this revision; `open` migrates or refuses another revision."""
     tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
         yield "it has no tables"
@@ -119,7 +119,7 @@ def _missing(database: sqlite3.Connection) -> Iterator[str]:
 
 
 def _ours(path: str) -> bool:
-    """Whether it is an SQLite file, and has our own table of the revision, or nothing can be read of it."""
+    """Whether it is an SQLite file with our table of the revision, or one that cannot be read at all."""
     try:
         with open(path, "rb") as file:
             if file.read(len(_HEADER)) != _HEADER:
@@ -141,7 +141,7 @@ def _connect(path: str) -> sqlite3.Connection:
 
 
 def _is_file(path: str) -> bool:
-    """A link or a directory is refused by `open`."""
+    """A regular file of ours; `open` refuses a link or a directory."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -1,14 +1,14 @@
-"""Connections to the database, and the step from an older revision to this code's.
+"""Connections to the database, and the migration from an older revision to this code's.
 
 Three engines on SQLite: `durable` (synchronous=FULL) for intents and changes of status, `quick` (NORMAL) for the
 batch of each sweep, `reading` (query_only). Every write begins with BEGIN IMMEDIATE: a deferred transaction that turns
 into a write fails at once with SQLITE_BUSY_SNAPSHOT, and the busy timeout is not used (sqlite.org/isolation.html).
 
-Several writes may share one durable transaction (`group`): each is a savepoint of it, so that what is refused of one
-undoes nothing of another, and one flush to disk serves all.
+Several writes may share one durable transaction (`group`): each is a savepoint in it, so that refusing one undoes no
+other, and one flush to disk serves all.
 
-Whatever goes wrong in the database leaves this module as `RegistryUnavailable` with SQLite's or PostgreSQL's own name
-for it; what a constraint refused leaves it as `Conflict`.
+Every failure of the database leaves this module as `RegistryUnavailable` with SQLite's or PostgreSQL's own name for it;
+what a constraint refused leaves it as `Conflict`.
 """
 
 import sqlite3
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 _LOCK = 0x41574447  # "AWDG": PostgreSQL advisory lock, see `in_order`
-# After these the connection itself is suspect: its file was replaced, is unreadable, gone; or it was opened while the
-# disk or the server (25006) was read-only, and stays so afterwards. A new one is made.
+# After these errors the connection itself is suspect: its file was replaced, is unreadable or gone; or it was opened
+# while the disk or the server (25006) was read-only, and stays read-only. A new connection is made.
 _STALE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "25006")
 _UNIQUE = frozenset({"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505"})
 
 # SQLITE_IOERR_SHM*: the -shm could not grow (sqlite.org/rescode.html); 53100: disk_full of PostgreSQL.
 _FULL = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_SHMMAP", "53100"})
 
-SLOW = 0.5  # seconds until a failure counts as one that others should not have to wait for, too
-REFUSE = 1.0  # seconds
+SLOW = 0.5  # seconds: after a failure that took longer, other calls fail at once for a while
+REFUSE = 1.0  # seconds; that while
 
 
 class Duplicate(Conflict):
@@ -49,7 +49,7 @@ class Duplicate(Conflict):
 
 
 class Undone(RegistryUnavailable):
-    """The database ended a whole group with the failure of one part (SQLITE_FULL, SQLITE_IOERR, connection lost)."""
+    """The failure of one part ended the whole group (SQLITE_FULL, SQLITE_IOERR, connection lost)."""
 
 
 class _Shared(threading.local):
@@ -62,7 +62,7 @@ class Engines:
     """The three engines of one database."""
 
     def __init__(self, url: str, busy_timeout: timedelta = timedelta(seconds=5)) -> None:
-        """Nothing is opened yet. Raises ConfigError for a URL that no engine can be made of."""
+        """Opens nothing yet. Raises ConfigError for an invalid URL."""
         self.url = parse_url(url)
         self.place = self.url.render_as_string(hide_password=True)
         self._files: sqlite.Files | None = None
@@ -77,15 +77,15 @@ class Engines:
             self.quick = postgresql.make_engine(self.url, busy_timeout, "-c synchronous_commit=off")
             self.reading = postgresql.make_engine(self.url, busy_timeout, "-c default_transaction_read_only=on")
         self._clock = Clock()
-        self._refusing: dict[bool, tuple[float, str]] = {}  # reading or writing: until when, and what went wrong
+        self._refusing: dict[bool, tuple[float, str]] = {}  # key: whether reading; value: until when, and the error
         self._heard: postgresql.Heard | None = None
-        self.trouble: str | None = None  # the last failure, until a probe shows that all works again
+        self.trouble: str | None = None  # the last failure, until a probe succeeds
         self._shared = _Shared()
 
     def open(self) -> None:
-        """Make the file (0600) when there is none, and migrate.
+        """Create the file (0600) if there is none, and migrate.
 
-        Raises ConfigError for a newer revision, and for a database that cannot hold every word.
+        Raises ConfigError for a newer revision, and for a database whose encoding is not UTF-8.
         """
         if self._files is not None:
             self._files.make()
@@ -97,7 +97,7 @@ class Engines:
             self._files.opened()
 
     def be_heard(self, host: str | None, patience: timedelta) -> None:
-        """Take PostgreSQL's lock that says that this host has a daemon here; without `host`, see that we hold it still.
+        """Take the PostgreSQL lock that shows that this host's daemon is connected; without `host`, check it.
 
         Raises AlreadyRunning, RegistryUnavailable.
         """
@@ -107,7 +107,7 @@ class Engines:
             self._heard.take(patience)
 
     def close(self) -> None:
-        """Close every idle connection; the engines open new ones when asked again."""
+        """Close every idle connection; the engines open new ones when they are used again."""
         if self._heard is not None:
             self._heard.close()
         for engine in (self.durable, self.quick, self.reading):
@@ -116,9 +116,9 @@ class Engines:
             self._files.close()
 
     def version(self) -> object | None:
-        """What differs after each commit, whoever's it is; None where that is not told (PostgreSQL).
+        """A value that changes with each commit of any process; None where the database has none (PostgreSQL).
 
-        A transaction of SQLAlchemy's costs twenty times as much. Raises RegistryUnavailable.
+        A transaction through SQLAlchemy costs twenty times as much. Raises RegistryUnavailable.
         """
         try:
             return None if self._files is None else self._files.version()
@@ -128,10 +128,10 @@ class Engines:
 
     @contextmanager
     def begin(self, engine: Engine) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back on any exception. Inside a `group`, a part of that one.
+        """One transaction: committed at the end, rolled back on any exception. Inside a `group`, one part of it.
 
-        After a failure that took long, others of its kind fail at once for a second: whoever queued behind it (a
-        thousand lines of history, and the sweep behind them) would else wait as long for each, one after the other.
+        After a slow failure, other reads (or writes) fail at once for a second. Otherwise everything queued behind it
+        (a thousand lines of history, then the sweep) would wait as long again, each in turn.
         """
         kind, began = engine is self.reading, self._clock.mono()
         until, why = self._refusing.get(kind, (0.0, ""))
@@ -160,12 +160,12 @@ class Engines:
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """One durable transaction for all that this thread does until the end, reading included.
+        """One durable transaction for everything that this thread does inside, including reads.
 
-        A part that raises is undone alone. Raises Undone where the database undid everything with it: then leave.
+        A part that raises is undone alone. Raises Undone if the database undid the whole group with it: then stop.
         """
         with self.begin(self.durable) as connection:
-            in_order(connection)  # first, so that no two groups wait for each other
+            in_order(connection)  # first, so that two groups cannot deadlock
             self._shared.connection = connection
             try:
                 yield
@@ -173,15 +173,15 @@ class Engines:
                 self._shared.connection = None
 
     def _failure(self, name: str, error: DBAPIError) -> str:
-        """One line for a person: where, which error, and its words."""
+        """One line for a person: the place, the error's name and its text."""
         if self._files is not None:
             return f"registry {self.place}: {name}: {error.orig}{sqlite.advice(name)}"
-        code = "" if name.isalpha() else f"{name}: "  # without an SQLSTATE it is a class of psycopg's
+        code = "" if name.isalpha() else f"{name}: "  # without an SQLSTATE the name is that of a psycopg class
         return f"registry {postgresql.address(self.url)}: {code}{postgresql.reason(error)}"
 
     @contextmanager
     def _named(self, engine: Engine) -> Iterator[None]:
-        """What goes wrong, by our names."""
+        """Turn SQLAlchemy's exceptions into ours."""
         try:
             yield
         except IntegrityError as error:
@@ -200,7 +200,7 @@ class Engines:
 
 @contextmanager
 def _part(connection: Connection) -> Iterator[None]:
-    """A savepoint. Raises Undone when it cannot be gone back to: SQLite ends the transaction on a full disk."""
+    """A savepoint. Raises Undone if it cannot be rolled back: on a full disk SQLite ends the transaction."""
     try:
         connection.exec_driver_sql("SAVEPOINT part")
         yield
@@ -243,17 +243,17 @@ def parse_url(url: str) -> URL:
 def in_order(connection: Connection) -> None:
     """Take the lock that makes ids of `lifecycle_event` commit in order; held until the transaction ends.
 
-    A sequence of PostgreSQL gives numbers out before commit: without it a reader could see 8, go on from there, and
-    miss 7. SQLite has one writer anyway.
+    A sequence in PostgreSQL hands out numbers before the commit: without the lock a reader could see 8, continue from
+    there, and miss 7. SQLite has only one writer anyway.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
 def migrate(connection: Connection, place: str) -> None:
-    """Bring the database to `REVISION` inside the caller's transaction: a daemon that dies half-way left nothing.
+    """Bring the database to `REVISION` in the caller's transaction: a daemon that dies half-way changes nothing.
 
-    The common case costs one SELECT; Alembic (half a second to import) comes only when the revision differs.
+    The common case costs one SELECT; Alembic (half a second to import) is imported only when the revision differs.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK + 1})
@@ -262,7 +262,7 @@ def migrate(connection: Connection, place: str) -> None:
         return
     if connection.dialect.name == "postgresql":
         postgresql.require_tables(connection)
-        # Half a second of processor, which a busy host gives in ten.
+        # Half a second of CPU, which takes ten on a busy host.
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '60s'"))
     from alembic import command
 
@@ -279,14 +279,14 @@ def migrate(connection: Connection, place: str) -> None:
 
 
 def known_revisions() -> frozenset[str]:
-    """All that migrations of this version lead to."""
+    """Every revision that this version's migrations know."""
     from alembic.script import ScriptDirectory
 
     return frozenset(script.revision for script in ScriptDirectory.from_config(_migrations()).walk_revisions())
 
 
 def _migrations() -> "Config":
-    from alembic.config import Config  # half a second
+    from alembic.config import Config  # takes half a second to import
 
     config = Config()
     config.set_main_option("script_location", "watchdog:registry/migrations")
@@ -294,7 +294,7 @@ def _migrations() -> "Config":
 
 
 def _stored_revision(connection: Connection) -> str | None:
-    """What Alembic's own table says, read without Alembic; None for an empty database."""
+    """The revision in Alembic's table, read without Alembic; None for an empty database."""
     catalogue = {
         "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'alembic_version'",
         "postgresql": "SELECT count(*) FROM pg_class WHERE oid = to_regclass('alembic_version')",

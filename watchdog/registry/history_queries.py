@@ -20,24 +20,24 @@ from watchdog.registry.schema import (
 )
 from watchdog.registry.shared_writes import write_task
 
-_FINAL = frozenset({"done", "nothing", "kept"})  # a run that ended so is not done again
+_FINAL = frozenset({"done", "nothing", "kept"})  # a run with such an outcome is not repeated
 
 
 class HistoryQueries(Queries):
-    """The part of `Store` that is about what was done and what happened."""
+    """`registry.history`: cleanup runs, tasks, events and holds."""
 
     def __init__(self, engines: Engines) -> None:
         super().__init__(engines)
-        self.over: frozenset[int] = frozenset()  # uids that have used up their share of the registry (`shares`)
-        self.unwritten: Counter[int] = Counter()  # by uid, events that were not written for that
+        self.over: frozenset[int] = frozenset()  # uids over their share of the registry (`reaper.shares`)
+        self.unwritten: Counter[int] = Counter()  # by uid, the events that were not written because of it
 
     def open_run(
         self, run_id: str, agent_id: str, hook: str, now: datetime, *, request_id: str | None = None, anew: bool = False
     ) -> RunRow:
-        """A hook is about to run: stored durably first, with one attempt more.
+        """Store durably that a hook is about to run, and count the attempt.
 
-        A run that already ended well comes back untouched (status done, nothing or kept): do not run it again. `anew`:
-        one that kept something is to be tried again.
+        A run that already ended well is returned unchanged (status done, nothing or kept): do not run it again. `anew`:
+        one that kept something is tried again.
         """
         columns = cleanup_run.columns
         with self.engines.begin(self.engines.durable) as connection:
@@ -75,7 +75,7 @@ class HistoryQueries(Queries):
         evidence: Mapping[str, object] | None = None,
         owner_uid: int | None = None,
     ) -> bool:
-        """How a hook's try ended, and the event that tells it, if any. False when it was not running."""
+        """Store how a hook's attempt ended, and the event if one is given. False if the run was not running."""
         columns = cleanup_run.columns
         with self.engines.begin(self.engines.durable) as connection:
             changed = connection.execute(
@@ -94,13 +94,13 @@ class HistoryQueries(Queries):
             return True
 
     def runs_of(self, agent_id: str) -> list[RunRow]:
-        """Every cleanup run of one agent, in the order they began."""
+        """Every cleanup run of one agent, in the order in which they began."""
         columns = cleanup_run.columns
         query = select(cleanup_run).where(columns.agent_id == agent_id).order_by(columns.started_at, columns.run_id)
         return self._rows(query, to_run)[0]
 
     def assign_task(self, task_id: str, agent_id: str, now: datetime) -> None:
-        """An agent works on this task from now on; the row is made when there is none."""
+        """Assign the task to an agent that works on it now; creates the row if there is none."""
         columns = orchestrator_task.columns
         assigned = {"status": "running", "assigned_agent": agent_id, "updated_at": now, "started_at": now}
         with self.engines.begin(self.engines.durable) as connection:
@@ -117,7 +117,7 @@ class HistoryQueries(Queries):
     def update_task(
         self, task_id: str, status: str, error_message: str | None, agent_id: str | None, now: datetime
     ) -> bool:
-        """Write a task's status back. False when it is not this agent's (any more); None as agent asks nothing."""
+        """Save a task's status. False if it does not exist or is another agent's; `agent_id` None: any agent's."""
         with self.engines.begin(self.engines.durable) as connection:
             return write_task(connection, task_id, status, error_message, agent_id, now)
 
@@ -138,9 +138,9 @@ class HistoryQueries(Queries):
         evidence: Mapping[str, object] | None = None,
         owner_uid: int | None = None,
     ) -> int:
-        """Something happened that changed no status. Returns its id; 0 where its owner has used up its share.
+        """Store an event that changed no status. Returns its id, or 0 if its owner is over its share of the registry.
 
-        Then it is counted. What tells of a kill is written all the same.
+        Then it is only counted in `unwritten`. Events of a kill are always written.
         """
         if owner_uid is not None and owner_uid in self.over and not event.startswith("kill."):
             self.unwritten[owner_uid] += 1
@@ -164,7 +164,7 @@ class HistoryQueries(Queries):
         return self._rows(query, to_event)[0]
 
     def last_event(self, agent_id: str, events: Collection[str]) -> str | None:
-        """Which of these happened to the agent last."""
+        """The latest of these events that the agent has."""
         columns = lifecycle_event.columns
         query = select(columns.event).where(columns.agent_id == agent_id, columns.event.in_(sorted(events)))
         with self.engines.begin(self.engines.reading) as connection:
@@ -180,7 +180,7 @@ class HistoryQueries(Queries):
         *,
         host: str,
     ) -> HoldRow:
-        """An operator says: do nothing to this agent (None: to any of that host)."""
+        """Store an operator's hold: do nothing to this agent (None: to any agent of that host)."""
         stored = {
             "agent_id": agent_id,
             "reason": reason,
@@ -196,7 +196,7 @@ class HistoryQueries(Queries):
     def renew_hold(
         self, hold_id: int, reason: str, by_uid: int | None, now: datetime, until_at: datetime | None
     ) -> HoldRow | None:
-        """The same row holds again, or on for another reason. None: it was forgotten."""
+        """Renew a hold, ended or not, with a new reason and end. None: the row has been deleted."""
         columns = operator_hold.columns
         stored = {"reason": reason, "by_uid": by_uid, "created_at": now, "until_at": until_at, "ended_at": None}
         with self.engines.begin(self.engines.durable) as connection:
@@ -206,7 +206,7 @@ class HistoryQueries(Queries):
         return None if row is None else HoldRow(hold_id, row.agent_id, reason, by_uid, now, until_at)
 
     def move_hold(self, hold_id: int, until_at: datetime | None) -> bool:
-        """Its end is shown by another time from now on: the clock was set. False when it is over already."""
+        """Save another time for the end of a hold, because the clock was set. False if the hold has already ended."""
         columns = operator_hold.columns
         with self.engines.begin(self.engines.durable) as connection:
             done = connection.execute(
@@ -215,7 +215,7 @@ class HistoryQueries(Queries):
         return done.rowcount == 1
 
     def end_hold(self, hold_id: int, now: datetime) -> bool:
-        """The hold is over. False when it was already."""
+        """End a hold. False if it had already ended."""
         columns = operator_hold.columns
         with self.engines.begin(self.engines.durable) as connection:
             changed = connection.execute(
@@ -224,7 +224,7 @@ class HistoryQueries(Queries):
             return changed.rowcount == 1
 
     def active_holds(self, host: str) -> list[HoldRow]:
-        """That host's holds that nobody ended; whether `until_at` is over is the caller's to judge, by his clock."""
+        """That host's holds that have not been ended; the caller checks `until_at` by its own clock."""
         return self._rows(_HOLDS, to_hold, host=host)[0]
 
 

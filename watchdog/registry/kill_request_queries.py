@@ -1,6 +1,6 @@
 """Queries on `kill_request`: one open per agent, claimed by compare-and-set, each step stored before it is done.
 
-Everything here is durable (synchronous=FULL) when the method returns; nothing may be signalled before.
+Every write is durable (synchronous=FULL) when its method returns; no signal may be sent before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ _columns = kill_request.columns
 _EVENTS = {"done": "kill.finished", "withdrawn": "kill.withdrawn", "unkillable": "kill.unkillable"}
 
 
-class RequestQueries(Queries):
-    """The part of `Store` that is about kill requests."""
+class KillRequestQueries(Queries):
+    """`registry.kills`: the kill requests."""
 
     def open_request(
         self,
@@ -42,7 +42,7 @@ class RequestQueries(Queries):
         owner_uid: int | None = None,
         event: str = "kill.requested",
     ) -> bool:
-        """Order a kill and say so. False when one is open already; Vanished for an agent that has no row."""
+        """Store a kill request and its event. False if one is open. Raises RowRemoved if the agent has no row."""
         try:
             with self.engines.begin(self.engines.durable) as connection:
                 connection.execute(
@@ -74,7 +74,7 @@ class RequestQueries(Queries):
                 )
         except Duplicate:
             return False
-        except Conflict as error:  # a foreign key: nothing else of it can be refused
+        except Conflict as error:  # the foreign key: no other constraint can fail
             raise RowRemoved(f"the row of agent {agent_id} has been removed from the registry") from error
         return True
 
@@ -86,7 +86,7 @@ class RequestQueries(Queries):
         return rows[0] if rows else None
 
     def open_requests(self, host: str) -> tuple[list[RequestRow], list[Problem]]:
-        """Requests for agents of this host that are not ended, oldest first; rows that cannot be read, apart."""
+        """Open requests for agents of this host, oldest first, and separately the rows that cannot be read."""
         return self._rows(_OPEN_ONES, to_request, host=host)
 
     def requests_of(self, agent_id: str) -> list[RequestRow]:
@@ -97,10 +97,10 @@ class RequestQueries(Queries):
     def claim_request(
         self, request_id: str, claimed_by: str, now: datetime, *, takeover_from: str | None = None
     ) -> bool:
-        """Claim one that is open or unkillable, or (`takeover_from`) one of a daemon that is proved gone.
+        """Claim a request that is open or unkillable, or (`takeover_from`) one of a daemon that is proved gone.
 
-        `claimed_by` is a daemon's identity as text; claiming again what is one's own is no fault (the answer to the
-        first claim may have been lost). False when somebody else was first; then touch nothing.
+        `claimed_by` is a daemon's identity as text. A daemon may claim its own again (the answer to the first claim may
+        have been lost). False if another daemon was first; then touch nothing.
         """
         claim = {"key": request_id, "me": claimed_by, "former": takeover_from, "now": now}
         with self.engines.begin(self.engines.durable) as connection:
@@ -119,7 +119,7 @@ class RequestQueries(Queries):
         takeover_from: str | None = None,
         say: bool = True,
     ) -> bool:
-        """Claim a request and take its agent's row for it, at once. False when either is closed or somebody else's."""
+        """Claim a request and change its agent's status, in one transaction. False if either is closed or not ours."""
         claim = {"key": request_id, "me": claimed_by, "former": takeover_from, "now": now}
         with self.engines.begin(self.engines.durable) as connection:
             claimed = connection.execute(_CLAIM, claim).rowcount == 1
@@ -136,9 +136,9 @@ class RequestQueries(Queries):
         outcome: Mapping[str, object] | None = None,
         proof: Proof | None = None,
     ) -> bool:
-        """The intent, before the act. False when it is not claimed any more, or not by one of `by`: then do not act.
+        """Save the intent before the act. False if the request is no longer claimed, or not by one of `by`: do not act.
 
-        `proof`: with this step the agent is proved dead, which its history says before what is cleaned up next.
+        `proof`: with this step the agent is proved dead; its history gets that event before those of the cleanup.
         """
         stored = {"key": request_id, "step": step, **_stored(members=members, evidence=evidence, outcome=outcome)}
         with self.engines.begin(self.engines.durable) as connection:
@@ -149,7 +149,7 @@ class RequestQueries(Queries):
             return changed
 
     def change_request(self, request_id: str, reason: Reason, by: str, options: Mapping[str, object]) -> bool:
-        """Why, by whom and how it is to be done from now on. False when it is not open."""
+        """Save a new reason, requester and options. False if the request is not open."""
         changed = {"key": request_id, "new_reason": reason.value, "new_by": by, "new_options": dump(options)}
         with self.engines.begin(self.engines.durable) as connection:
             return connection.execute(_CHANGE, changed).rowcount == 1
@@ -167,11 +167,11 @@ class RequestQueries(Queries):
         say: bool = True,
         by: tuple[str, str | None] | None = None,
     ) -> bool:
-        """End a request (`done`, `withdrawn`) or put it aside (`unkillable`). False when it is not open.
+        """End a request (`done`, `withdrawn`) or put it aside (`unkillable`). False if it is not open.
 
-        `by`: nor when it is claimed by anybody else.
+        With `by` also False if another daemon has claimed it.
 
-        `say=False` writes no event: for the retry of an unkillable one, which is told once and not at every try.
+        `say=False` writes no event: an unkillable request is reported once and not at every retry.
         """
         event, finished = _EVENTS[status], None if status == "unkillable" else now
         ended = {"key": request_id, "status": status, "outcome": dump(outcome), "finished_at": finished}
@@ -186,10 +186,10 @@ class RequestQueries(Queries):
             return True
 
     def close_agent(self, agent_id: str, end: AgentEnd, *, now: datetime, who: str, owner_uid: int) -> bool:
-        """All that follows the proof of death, in one transaction: its task, its last words, its row, the request.
+        """Save all that follows the proof of death, in one transaction: task, last observations, row and request.
 
-        Its history has them in the order of happening: the kill is finished, the task cancelled, the agent ended last.
-        False when the request is closed or somebody else's: then nothing is written.
+        The events are in the order in which things happened: kill finished, task cancelled, agent ended.
+        False if the request is closed or claimed by another daemon: then nothing is written.
         """
         why = str(end.outcome["message"])
         ended = {"key": end.request_id, "status": "done", "outcome": dump(end.outcome), "finished_at": now}
@@ -227,7 +227,7 @@ class RequestQueries(Queries):
 _SELECT = select(kill_request, agent_lifecycle.columns.host).join(agent_lifecycle)
 _KEY = _columns.request_id == bindparam("key")
 _BY_ID = _SELECT.where(_KEY)
-# By the words of the index of the open ones (`shared_writes.LIVING`). Not joined: SQLite would begin with the agents.
+# Worded like the index of the open ones (see `shared_writes.LIVING`). No join: SQLite would begin with the agents.
 _HOST = select(agent_lifecycle.columns.host).where(agent_lifecycle.columns.agent_id == _columns.agent_id)
 _OPEN_ONES = (
     select(kill_request, _HOST.scalar_subquery().label("host"))
@@ -254,7 +254,7 @@ _CHANGE = (
 )
 _FINISH = update(kill_request).where(_KEY, _columns.status.in_(OPEN_STATUSES)).returning(_columns.agent_id)
 
-# That nobody else has claimed it. Made once: built anew for each write it took a seventh of the writer's time.
+# No other daemon has claimed it. Built once: building it for each write took a seventh of the writer's time.
 _HELD = or_(_columns.status != "claimed", _columns.claimed_by.in_((bindparam("me"), bindparam("former"))))
 _HELD_STEP, _HELD_FINISH = _STEP.where(_HELD), _FINISH.where(_HELD)
 
@@ -264,7 +264,7 @@ def _holders(by: tuple[str, str | None] | None) -> dict[str, str | None]:
 
 
 def _stored(**values: object) -> dict[str, str]:
-    """As columns of JSON, those that are given."""
+    """The given values as columns of JSON."""
     return {name: dump(value) for name, value in values.items() if value is not None}
 
 

@@ -1,14 +1,14 @@
-"""PostgreSQL: connections none of which waits for ever, and the lock by which a host's daemon is heard.
+"""PostgreSQL: connections that never wait for ever, and the lock that shows that a host's daemon is connected.
 
 Four things can keep a caller waiting, and each has its own limit:
 
-- a lock of somebody else's, a slow statement: the server ends the statement (`lock_timeout`, `statement_timeout`);
-- a daemon of another host that was stopped in a transaction, and so holds what all need: the server ends its session
+- another session's lock, a slow statement: the server ends the statement (`lock_timeout`, `statement_timeout`);
+- another host's daemon that was stopped in a transaction and so holds a lock that all need: the server ends its session
   (`idle_in_transaction_session_timeout`);
 - a server that cannot be reached: `connect_timeout`;
-- a server that was reached and went silent (stopped, its host or the way there gone): nothing of libpq's notices it
-  while the peer's kernel acknowledges what we send, so `Bounded` watches each wait and closes the connection. Idle
-  connections are left to TCP's keepalives.
+- a server that was reached and went silent (stopped, its host or the network gone): libpq does not notice while the
+  peer's kernel acknowledges what we send, so `Bounded` watches each wait and closes the connection. Idle connections
+  rely on TCP's keepalives.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ from sqlalchemy.exc import DBAPIError
 
 from watchdog.errors import AlreadyRunning, ConfigError, RegistryUnavailable
 
-CONNECT_SECONDS = 3  # psycopg waits at least 2, and so long for each host that the URL names
+CONNECT_SECONDS = 3  # psycopg waits at least 2; it applies to each host in the URL
 SILENCE_SECONDS = 1.0  # beyond the server's own limit on a statement
-# libpq: a peer that is gone is noticed after 10 + 3 x 5 s on an idle connection, after 15 s when it owes an answer
+# libpq: a dead peer is noticed after 10 + 3 x 5 s on an idle connection, after 15 s while data is unacknowledged
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000}
 
 
 def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
     """An engine whose statements end after the limit and whose times are UTC.
 
-    Raises ConfigError without psycopg, and for a parameter that libpq does not know: no try would ever succeed.
+    Raises ConfigError without psycopg, and for a parameter that libpq does not know: no retry could succeed.
     """
     try:
         bounded = _bounded()
@@ -48,9 +48,9 @@ def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
             raise ConfigError([f"registry.url: {key!r} in it is unknown to libpq, or is given twice"])
     milliseconds = int(limit.total_seconds() * 1000)
     own = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC {options}".strip()
-    own += f" -c idle_in_transaction_session_timeout={milliseconds // 2}"  # half: nobody's wait for its locks fails
+    own += f" -c idle_in_transaction_session_timeout={milliseconds // 2}"  # half: waits for its locks do not time out
     given = url.query.get("options", "")
-    keepalive = {key: value for key, value in KEEPALIVE.items() if key not in url.query}  # its own word counts
+    keepalive = {key: value for key, value in KEEPALIVE.items() if key not in url.query}  # a value in the URL wins
     engine = create_engine(
         url.difference_update_query(["options"]),
         connect_args={
@@ -77,12 +77,12 @@ def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
 
 @cache
 def _bounded() -> Any:
-    """psycopg's connection, with a limit on each wait for the server. Raises ImportError without psycopg."""
+    """psycopg's connection class with a limit on each wait for the server. Raises ImportError without psycopg."""
     import psycopg
     from psycopg.types.datetime import TimestamptzLoader
 
     class Time(TimestamptzLoader):
-        """A time that Python has no value for (infinity, before Christ, year 10000) spoils its own row only."""
+        """A time that Python cannot represent (infinity, BC, year 10000) makes only its own row unreadable."""
 
         def load(self, data: Any) -> Any:
             try:
@@ -104,7 +104,7 @@ def _bounded() -> Any:
                 wanted = next(gen)
                 while True:
                     ready = yield wanted
-                    if not ready and time.monotonic() > deadline:  # psycopg looks up each 0.1 s
+                    if not ready and time.monotonic() > deadline:  # psycopg checks every 0.1 s
                         self.close()
                         raise psycopg.OperationalError(f"no answer of the server within {self.silence:g} s")
                     wanted = gen.send(ready)
@@ -116,7 +116,7 @@ def _bounded() -> Any:
 
 
 def require_utf8(connection: Connection) -> None:
-    """Any name, path or word of an agent can stand in a registry. Raises ConfigError for one that cannot hold all."""
+    """A registry has to hold any name, path or message of an agent. Raises ConfigError for another encoding."""
     encoding = connection.execute(text("SHOW server_encoding")).scalar()
     if encoding != "UTF8":
         raise ConfigError(
@@ -129,7 +129,7 @@ def require_utf8(connection: Connection) -> None:
 
 
 def require_tables(connection: Connection) -> None:
-    """Since PostgreSQL 15 a database's owner alone may make tables in its `public`. Raises ConfigError."""
+    """Since PostgreSQL 15 only a database's owner may create tables in its `public` schema. Raises ConfigError."""
     asked = "SELECT current_user, current_schema(), has_schema_privilege(current_schema(), 'CREATE')"
     user, schema, may = connection.execute(text(asked)).one()
     if not may:
@@ -144,13 +144,13 @@ def require_tables(connection: Connection) -> None:
 
 @cache
 def _keywords() -> frozenset[str]:
-    """What a connection may be told by the URL (libpq, "Parameter Key Words")."""
+    """The parameters that a URL may have (libpq, "Parameter Key Words")."""
     from psycopg import pq
 
     return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())
 
 
-# The locks of other databases of the same server are not ours.
+# Without the locks of other databases on the same server.
 _HOLDER = text(
     "SELECT a.client_addr, a.client_port, a.backend_start FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
     " WHERE l.locktype = 'advisory' AND l.classid::bigint = :high AND l.objid::bigint = :low AND l.granted"
@@ -168,12 +168,12 @@ def _halves(key: int) -> dict[str, int]:
 
 
 def is_heard(connection: Connection, host: str) -> bool:
-    """Whether the server hears a daemon of that host."""
+    """Whether a daemon of that host is connected."""
     return connection.execute(_HOLDER, _halves(_key(host))).first() is not None
 
 
 def address(url: URL) -> str:
-    """The server, as a person would look for it."""
+    """The server and database, for a message to a person."""
     asked = url.host or url.query.get("host")
     named = ", ".join(asked) if isinstance(asked, tuple) else asked or ""
     host = "on this host" if not named or named.startswith("/") else named
@@ -181,7 +181,7 @@ def address(url: URL) -> str:
 
 
 def reason(error: DBAPIError) -> str:
-    """The server's own words in a line, without what libpq was doing when they came, and what it guesses of them."""
+    """The server's own message in one line, without libpq's context and guesses."""
     lines = [line for line in str(error.orig).splitlines() if not line.startswith("\t")]  # its guesses are indented
     said = " ".join(" ".join(lines or [str(error.orig)]).split())
     for began in ("consuming input failed: ", "sending query failed: ", "connection is bad: ", "connection failed: "):
@@ -190,9 +190,9 @@ def reason(error: DBAPIError) -> str:
 
 
 class Heard:
-    """A lock of the server's own that says: a daemon of this host is connected. It ends with its connection.
+    """An advisory lock that shows that a daemon of this host is connected. It ends with its connection.
 
-    No lease and no clock: while the server hears the connection, nobody else has the lock.
+    No lease and no clock: while the server considers the connection alive, no other daemon can take the lock.
     """
 
     def __init__(self, engine: Engine, host: str) -> None:
@@ -202,10 +202,10 @@ class Heard:
         self._held: Connection | None = None
 
     def take(self, patience: timedelta) -> None:
-        """Take the lock, or find that we still hold it.
+        """Take the lock, or check that we still hold it.
 
-        The connection of a daemon that has just died may be heard for a moment: it is waited for. Raises AlreadyRunning
-        when it is somebody else's after that, RegistryUnavailable when the server does not answer.
+        The server may consider the connection of a daemon that has just died alive for a moment: wait that long. Raises
+        AlreadyRunning if another daemon holds it after that, RegistryUnavailable if the server does not answer.
         """
         deadline = time.monotonic() + patience.total_seconds()
         try:
@@ -221,22 +221,22 @@ class Heard:
             raise RegistryUnavailable(f"registry {address(self._engine.url)}: {reason(error)}") from error
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         held, self._held = self._held, None
         if held is not None:
             with suppress(DBAPIError):
-                held.invalidate()  # the lock ends with the connection, so it is not given back to the pool
+                held.invalidate()  # the lock ends with the connection, which therefore must not go back to the pool
                 held.close()
 
     def _try(self) -> bool:
         if self._held is not None:
-            self._held.execute(text("SELECT 1"))  # raises when it was lost, and the lock with it
+            self._held.execute(text("SELECT 1"))  # raises if the connection was lost, and the lock with it
             return True
         connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
             taken = bool(connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": self._key}).scalar())
             if taken:
-                # The server's side of the keepalives: a host that vanished is heard for 25 s at most (TCP only).
+                # The server's own keepalives: it notices within 25 s that a host is gone (TCP only).
                 for name, value in (("idle", 10), ("interval", 5), ("count", 3)):
                     connection.execute(text(f"SET tcp_keepalives_{name} = {value}"))
                 self._held = connection

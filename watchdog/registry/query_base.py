@@ -1,6 +1,6 @@
-"""What every group of queries needs: rows decoded one by one, and the one way to write a `lifecycle_event`.
+"""What every class of queries needs: decoding rows one by one, and the only function that writes a `lifecycle_event`.
 
-What each kill asks is a statement made once, given its values as parameters: making it anew costs as much as doing it.
+Statements that each kill uses are built once, with bound parameters: building one costs as much as executing it.
 
 Tests: tests/registry/test_faults.py, tests/registry/test_history_queries.py.
 """
@@ -24,7 +24,7 @@ _EVENT = insert(lifecycle_event)
 
 
 class Queries:
-    """A group of queries on the engines of one database."""
+    """Base of each class of queries on one database."""
 
     def __init__(self, engines: Engines) -> None:
         self.engines = engines
@@ -32,9 +32,9 @@ class Queries:
     def _rows(
         self, query: Select[Any], decode: Callable[[Raw], T], **parameters: object
     ) -> tuple[list[T], list[Problem]]:
-        """Run a query and decode each row by itself: one that cannot be read does not stop the others.
+        """Run a query and decode each row by itself: one that cannot be read does not affect the others.
 
-        One after the other: a thousand raw rows side by side are 5 MB that the process keeps.
+        Rows are fetched one at a time: a thousand raw rows at once are 5 MB that the process keeps.
         """
         rows: list[T] = []
         problems: list[Problem] = []
@@ -59,7 +59,7 @@ def padded(keys: Collection[Key]) -> list[Key]:
 
 
 def values(statuses: Iterable[Status]) -> list[str]:
-    """Statuses as SQL takes them."""
+    """Statuses as strings for SQL, sorted."""
     return sorted(status.value for status in statuses)
 
 
@@ -76,7 +76,7 @@ def write_event(
     evidence: object = None,
     owner_uid: int | None = None,
 ) -> int:
-    """Insert one event in the caller's transaction. Returns its id."""
+    """Insert one event in the caller's transaction; returns its id."""
     in_order(connection)
     result = connection.execute(
         _EVENT,
@@ -97,5 +97,5 @@ def write_event(
 
 
 def seconds(duration: timedelta | None) -> float | None:
-    """A duration as it is stored."""
+    """A duration as stored, in seconds."""
     return None if duration is None else duration.total_seconds()

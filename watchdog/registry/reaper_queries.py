@@ -1,35 +1,29 @@
-"""Queries of the reaper: who has ended here, whom the registry remembers of their trees, and hooks that gave up.
+"""Queries of the reaper: ended agents of this host, what is known of their process trees, and hooks that failed.
 
-All are bounded: a host may have ended a hundred thousand agents within `retention_days`, and each round looks again.
+All are bounded: a host may have a hundred thousand agents that ended within `retention_days`, and each round queries
+again.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, exists, or_, select, text, update
+from sqlalchemy import Select, and_, exists, or_, select
 
 from watchdog.core.agent import ENDED
 from watchdog.registry.column_decoders import Raw
 from watchdog.registry.query_base import Queries, padded, values
-from watchdog.registry.row_codec import from_members, to_agent, to_members, to_run
-from watchdog.registry.rows import AgentRow, Json, RunRow, TreeRow
-from watchdog.registry.schema import LIVE_SQL, OPEN_STATUSES, agent_lifecycle, cleanup_run, kill_request
+from watchdog.registry.row_codec import to_agent, to_members, to_run
+from watchdog.registry.rows import AgentRow, Json, RunRow
+from watchdog.registry.schema import OPEN_STATUSES, agent_lifecycle, cleanup_run, kill_request
 
 _agents = agent_lifecycle.columns
 _requests = kill_request.columns
 _runs = cleanup_run.columns
 _GAVE_UP = ("failed", "timeout", "running")  # `running`: the daemon died in it, and its agent's row was closed by hand
 _FAILED = ("failed", "timeout")
-_IN_USE = '"in_use":true'  # in the details of a run that kept something for nothing but its use
-_TRASH = "/agent-watchdog/trash/"  # what a hook's details say of a worktree in the trash: COMMON + this + AGENT/tree
-
-
-_SAVE_TREES = (
-    update(agent_lifecycle)
-    .where(_agents.agent_id == bindparam("key"), text(LIVE_SQL))
-    .values(home_cgroup=bindparam("home"), members=bindparam("found"))
-)
+_IN_USE = '"in_use":true'  # in the details of a run that kept something only because it was in use
+_TRASH = "/agent-watchdog/trash/"  # a hook's details name a worktree in the trash as COMMON + this + AGENT/tree
 
 
 def _ended(query: Select[Any], host: str, limit: int) -> Select[Any]:
@@ -38,44 +32,27 @@ def _ended(query: Select[Any], host: str, limit: int) -> Select[Any]:
 
 
 class LeftoverQueries(Queries):
-    """The part of `Store` that is about what dead agents may have left."""
+    """`registry.leftovers`: what dead agents may have left."""
 
     def ended_agents(self, host: str, owner_uid: int, limit: int = 500) -> list[AgentRow]:
-        """The agents of an owner on this host that ended last, the newest first. Unreadable rows are left out."""
+        """The agents of an owner on this host that ended last, newest first. Unreadable rows are left out."""
         query = _ended(select(agent_lifecycle), host, limit).where(_agents.owner_uid == owner_uid)
         return self._rows(query, to_agent)[0]
 
     def ended_ids(self, host: str, boot_id: str, limit: int) -> list[str]:
-        """Ids of the agents of this host and boot that ended last, the newest first."""
+        """Ids of the agents of this host and boot that ended last, newest first."""
         query = _ended(select(_agents.agent_id), host, limit).where(_agents.boot_id == boot_id)
         with self.engines.begin(self.engines.reading) as connection:
             return [str(one) for one in connection.scalars(query)]
 
-    def agents_by_id(self, agent_ids: Collection[str]) -> list[AgentRow]:
-        """Those of these ids that have a row that can be read, ended or not."""
-        return self._rows(select(agent_lifecycle).where(_agents.agent_id.in_(padded(agent_ids))), to_agent)[0]
-
     def living_ids(self, host: str) -> set[str]:
-        """Ids of this host that have not ended, those of rows that cannot be read among them."""
+        """Ids of the agents of this host that have not ended, including those of unreadable rows."""
         query = select(_agents.agent_id).where(_agents.host == host, _agents.status.not_in(values(ENDED)))
         with self.engines.begin(self.engines.reading) as connection:
             return {str(one) for one in connection.scalars(query)}
 
-    def owners(self, host: str) -> set[int]:
-        """The uids that had an agent here, as far as the registry remembers."""
-        query = select(_agents.owner_uid).where(_agents.host == host).distinct()
-        with self.engines.begin(self.engines.reading) as connection:
-            return {uid for uid in connection.scalars(query) if isinstance(uid, int) and 0 <= uid < 2**32}
-
-    def save_trees(self, rows: Iterable[TreeRow]) -> None:
-        """Write whom a look saw in the trees of the living; as little flushed as a sweep."""
-        batch = [{"key": row.agent_id, "home": row.home_cgroup, "found": from_members(row.members)} for row in rows]
-        if batch:
-            with self.engines.begin(self.engines.quick) as connection:
-                connection.execute(_SAVE_TREES, batch)
-
     def remembered(self, agent_ids: Sequence[str]) -> dict[str, tuple[Json, ...]]:
-        """Whom the orders to end these agents have committed as members of their trees."""
+        """The members of these agents' process trees, as their kill requests recorded them."""
         query = select(_requests.agent_id, _requests.members).where(_requests.agent_id.in_(padded(agent_ids)))
 
         def pair(raw: Raw) -> tuple[str, tuple[Json, ...]]:
@@ -87,9 +64,9 @@ class LeftoverQueries(Queries):
         return found
 
     def gave_up(self, host: str, before: datetime, limit: int = 50) -> list[RunRow]:
-        """Hook runs of ended agents of this host that did not end well, tried last before then, the oldest first.
+        """Failed or interrupted hook runs of this host's ended agents, tried before that time, oldest first.
 
-        None of an agent that somebody orders to end just now: its hooks are being run.
+        Without those of agents that have an open kill request: their hooks are about to run.
         """
         busy = select(_requests.agent_id).where(_requests.status.in_(OPEN_STATUSES))
         query = (
@@ -101,15 +78,16 @@ class LeftoverQueries(Queries):
         return self._rows(query.order_by(_runs.finished_at, _runs.run_id).limit(limit), to_run)[0]
 
     def failed_runs(self, agent_ids: Collection[str]) -> list[RunRow]:
-        """Hook runs of these agents whose last try did not end well, or that are tried again; first begun first."""
+        """Hook runs of these agents whose last attempt failed, or that are being retried, by time of start."""
         again = and_(_runs.status == "running", _runs.attempts > 1)
         query = select(cleanup_run).where(_runs.agent_id.in_(padded(agent_ids)), or_(_runs.status.in_(_FAILED), again))
         return self._rows(query.order_by(_runs.started_at, _runs.run_id), to_run)[0]
 
     def kept_in_use(self, host: str, before: datetime, since: datetime, limit: int = 50) -> list[RunRow]:
-        """Hook runs that kept something for nothing but its use: tried last `before` then, first `since`; oldest first.
+        """Hook runs that kept something only because it was in use, first tried after `since` and last tried before
+        `before`, oldest first.
 
-        None of a worktree that another agent was given meanwhile: what becomes of it is told by that one's end.
+        Without worktrees that another agent has been given since: the end of that agent decides about them.
         """
         later = agent_lifecycle.alias()
         given = exists().where(
@@ -128,7 +106,7 @@ class LeftoverQueries(Queries):
         return self._rows(query.order_by(_runs.finished_at, _runs.run_id).limit(limit), to_run)[0]
 
     def trashes(self, host: str, owner_uid: int, limit: int = 500) -> list[str]:
-        """The git common dirs of that owner in which a hook has put a worktree to the trash, as the hook told."""
+        """The git common dirs of that owner's repositories where a hook has moved a worktree to the trash."""
         query = (
             select(cleanup_run)
             .join(agent_lifecycle, _agents.agent_id == _runs.agent_id)

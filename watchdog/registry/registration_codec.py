@@ -1,6 +1,6 @@
-"""A registration as the values of its columns, and as a line of JSON that holds the same.
+"""A registration as the values of its columns, and as a line of JSON with the same content.
 
-Read back it is checked as a row is: what cannot be understood raises `BadRow`.
+A line is checked like a row when it is read: what cannot be decoded raises `BadRow`.
 """
 
 import json
@@ -15,7 +15,7 @@ from watchdog.registry.row_codec import dump, entries_json, sites_json, to_agent
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.schema import agent_lifecycle
 
-# What a new row has in columns that nobody gave a value: the schema's own defaults (`0`, `false`, `[]`, a word).
+# What a new row has in columns without a given value: the schema's own defaults (`0`, `false`, `[]`, a string).
 _DEFAULTS = {column.name: str(getattr(column.server_default, "arg", "null")) for column in agent_lifecycle.columns}
 
 
@@ -69,13 +69,13 @@ def identity_values(identity: Identity) -> dict[str, object]:
 
 
 def to_line(values: Mapping[str, object]) -> str:
-    """As one line of JSON; a time in the form of RFC 3339."""
+    """As one line of JSON, with times as in RFC 3339."""
     times = {key: value.isoformat() for key, value in values.items() if isinstance(value, datetime)}
     return dump({**values, **times})
 
 
 def from_line(line: str) -> AgentRow:
-    """Read it back as the row that it would be. Raises BadRow."""
+    """Decode it to the row that it would be in the database. Raises BadRow."""
     try:
         values = json.loads(line)
         if not isinstance(values, dict):
@@ -87,7 +87,7 @@ def from_line(line: str) -> AgentRow:
 
 
 def _fresh() -> dict[str, object]:
-    """A row in which nothing was said yet."""
+    """A row with only the defaults."""
     fresh: dict[str, object] = {}
     for name, default in _DEFAULTS.items():
         whole = default in ("null", "false", "true") or default.isdigit()

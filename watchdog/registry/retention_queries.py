@@ -1,7 +1,7 @@
-"""Queries of retention: what is old enough to be forgotten, and forgetting a batch of it.
+"""Queries of retention: which rows are old enough to be deleted, and deleting a batch of them.
 
-What is due is read in one piece, outside of any write; each batch is deleted by its keys. So a batch never searches
-while it holds the write lock (200 agents: 3 ms), and no index is kept for retention alone.
+What is due is read in one query, outside of any write; each batch is deleted by its keys. So a batch never searches
+while it holds the write lock (200 agents: 3 ms), and retention needs no index of its own.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _holds = operator_hold.columns
 
 
 class RetentionKind(StrEnum):
-    """What is forgotten, in this order: the later ones go when nothing refers to them any more."""
+    """What is deleted, in this order: the later kinds go when nothing refers to them any more."""
 
     AGENTS = "agents"
     TASKS = "tasks"
@@ -40,19 +40,19 @@ class RetentionKind(StrEnum):
 
 
 class RetentionQueries(Queries):
-    """The part of `Store` that forgets."""
+    """`registry.retention`: finds and deletes what is old."""
 
     def due(self, kind: RetentionKind, before: datetime, host: str, limit: int = 10_000) -> list[str | int]:
-        """Keys of what is over since before then.
+        """Keys of what ended before that time.
 
-        Agents: of this host only (each host's daemon knows its own `retention_days`), ended, and nothing depends on
-        them: no open request, no unfinished task, no living child. The rest: over, and its agent's row is gone.
+        Agents: of this host only (each host's daemon has its own `retention_days`), ended, and nothing depends on them:
+        no open request, no unfinished task, no live child. Other kinds: ended, and the agent's row is gone.
         """
         with self.engines.begin(self.engines.reading) as connection:
             return list(connection.scalars(_due(kind, before, host).limit(limit)))
 
     def forget(self, kind: RetentionKind, keys: Sequence[str | int]) -> int:
-        """Delete these in one transaction; returns how many. A power cut may bring the last ones back."""
+        """Delete these rows in one transaction; returns how many. A power cut may bring the last ones back."""
         listed = padded(keys)
         with self.engines.begin(self.engines.quick) as connection:
             match kind:
@@ -63,7 +63,7 @@ class RetentionQueries(Queries):
                         connection.execute(delete(table).where(column.in_(select(_agents.agent_id).where(ended))))
                     return connection.execute(delete(agent_lifecycle).where(ended)).rowcount
                 case RetentionKind.TASKS:
-                    still = _tasks.task_id.in_(listed) & _tasks.status.in_(TASK_ENDED)  # it may be worked on again
+                    still = _tasks.task_id.in_(listed) & _tasks.status.in_(TASK_ENDED)  # an agent may work on it again
                     return connection.execute(delete(orchestrator_task).where(still)).rowcount
                 case RetentionKind.HOLDS:
                     return connection.execute(delete(operator_hold).where(_holds.id.in_(listed))).rowcount
@@ -74,7 +74,7 @@ class RetentionQueries(Queries):
 
 
 def needed_agents() -> tuple[Select[tuple[str | None]], ...]:
-    """The agents that something depends on, ended or not: an open request, an unfinished task, a living child."""
+    """The agents that something depends on, ended or not: an open request, an unfinished task, a live child."""
     return (
         select(kill_request.columns.agent_id).where(kill_request.columns.status.in_(OPEN_STATUSES)),
         select(_tasks.assigned_agent).where(_tasks.status.not_in(TASK_ENDED), _tasks.assigned_agent.is_not(None)),

@@ -34,7 +34,7 @@ _MEMBER = {field.name for field in fields(TreeMember)}
 
 
 def dump(value: object) -> str:
-    """JSON for a TEXT column; what JSON does not know (a datetime, an enum in a set) as text."""
+    """JSON for a TEXT column; values that JSON has no type for (a datetime, an enum in a set) become text."""
     return json.dumps(value, default=str, separators=(",", ":"))
 
 
@@ -211,14 +211,16 @@ def to_event(raw: Raw) -> EventRow:
         to_status=optional(raw, "to_status", text),
         evidence=mapping(raw, "evidence"),
         owner_uid=optional(raw, "owner_uid", whole),
-        name=name if isinstance(name := raw["name"], str) else None,  # of another row, whose fault hides no event
+        name=name
+        if isinstance(name := raw["name"], str)
+        else None,  # joined from the agent's row, which may be broken: the event is shown anyway
     )
 
 
 def to_hold(raw: Raw) -> HoldRow:
-    """Decode a row of `operator_hold`. What it is about must be readable: the rest holds all the same, for ever.
+    """Decode a row of `operator_hold`. Only its id and agent must be readable; if the rest is not, it holds for ever.
 
-    Somebody wanted it left alone; to take a damaged hold for none would end it.
+    An operator wanted the agent left alone; ignoring a damaged hold could get it killed.
     """
     hold, agent_id = whole(raw, "id"), optional(raw, "agent_id", text)
     try:
@@ -237,7 +239,7 @@ def to_hold(raw: Raw) -> HoldRow:
 
 
 def _options(raw: Raw) -> Json:
-    """How an order is to be done; what is not said there has a default."""
+    """The options of a kill request; a missing one has a default."""
     options = mapping(raw, "options")
     try:
         for key in ("grace_seconds", "ask_seconds"):
@@ -254,7 +256,7 @@ def sites_json(registration: Registration) -> str:
 
 
 def _site(raw: Raw, place: str) -> Site | None:
-    """What lay at one of its places; not known is not nobody's."""
+    """The identity of what lay at one of its places; None: unknown."""
     stored = mapping(raw, "sites").get(place)
     if stored is None:
         return None
@@ -267,7 +269,7 @@ def _site(raw: Raw, place: str) -> Site | None:
 
 
 def _entry(stored: Json) -> Listed:
-    """Where a foreign registry tells of the agent."""
+    """An agent's entry in a foreign registry."""
     try:
         also = tuple(Identity(**one) for one in stored["also"])  # type: ignore[attr-defined]
         made = Listed(**{**stored, "also": also})  # type: ignore[arg-type]
@@ -280,7 +282,7 @@ def _entry(stored: Json) -> Listed:
 
 
 def _identity(raw: Raw, host: str, boot_id: str) -> Identity | None:
-    """The process that a row names; a pid without start ticks identifies nothing and is refused."""
+    """The process that a row names. A pid without start ticks identifies no process and is refused."""
     if raw["pid"] is None:
         return None
     return Identity(
@@ -293,12 +295,12 @@ def _identity(raw: Raw, host: str, boot_id: str) -> Identity | None:
 
 
 def from_members(members: Iterable[Identity]) -> str:
-    """Processes of an agent's tree for its row, which has their host and boot."""
+    """The processes of an agent's tree, for its row, which has their host and boot."""
     return dump([[one.pid, one.start_ticks, one.pidfd_inode] for one in members])
 
 
 def _identities(raw: Raw, host: str, boot_id: str) -> tuple[Identity, ...]:
-    """The same read back. Host and boot are the row's, so another boot's mean nobody."""
+    """The inverse. Host and boot are the row's, so processes of another boot match none that runs now."""
     found = []
     for stored in listing(raw, "members", list):
         keys = ("pid", "start_ticks", "pidfd_inode")

@@ -1,6 +1,6 @@
-"""What the store gives and takes, as frozen values.
+"""What the registry returns and takes, as frozen values.
 
-A row is the border to the database: durations are plain seconds here and say so in their names.
+Rows are the boundary to the database: durations are plain seconds here, and their names say so.
 
 Tests: tests/registry/test_row_codec.py, tests/registry/test_agent_queries.py.
 """
@@ -17,7 +17,7 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A row that cannot be read, with the reason; the other rows are served."""
+    """A row that cannot be read, and why; the other rows are still returned."""
 
     agent_id: str
     message: str
@@ -25,21 +25,21 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """One agent as stored. What beats and sweeps change lives in memory and is at most one sweep behind here."""
+    """One agent as stored. What beats and sweeps change lives in memory; stored, it is at most one sweep old."""
 
     registration: Registration
     status: Status
-    version: int  # grows with every change of status; not with a sweep
+    version: int  # grows with every change of status, not with a sweep
     created_at: datetime
     state: State | None = None
-    state_seconds: float = 0.0  # for so long it was watched in it
-    finished: bool = False  # it said of its work that it is done
+    state_seconds: float = 0.0  # how long it has been watched in this state
+    finished: bool = False  # the agent reported that its work is done
     rests_on: tuple[str, ...] = ()  # as in `Speaker`
     verdict: Verdict | None = None
     notify_socket: str | None = None
     promised: bool = False
     beats: int = 0
-    silence_seconds: float = 0.0  # watched by the daemon, never computed from times
+    silence_seconds: float = 0.0  # counted while the daemon watched, never computed from timestamps
     watched_seconds: float = 0.0  # the same since registration
     last_heartbeat: datetime | None = None  # for people
     last_progress: float | None = None
@@ -52,7 +52,7 @@ class AgentRow:
     hears: bool = False
     rung: Step | None = None
     home_cgroup: str | None = None
-    members: tuple[Identity, ...] = ()  # of its tree, as the last look saw it
+    members: tuple[Identity, ...] = ()  # of its tree, as the last scan found them
     started_at: datetime | None = None
     completed_at: datetime | None = None
     exit_code: int | None = None
@@ -62,25 +62,25 @@ class AgentRow:
 
     @property
     def agent_id(self) -> str:
-        """The id, as it is asked for everywhere."""
+        """The id of its registration."""
         return self.registration.agent_id
 
     @property
     def identity(self) -> Identity | None:
-        """The main process, once its pid is known."""
+        """The main process; None until its pid is known."""
         return self.registration.identity
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """What one sweep writes of one agent."""
+    """What one sweep saves of one agent."""
 
     agent_id: str
     silence_seconds: float
     watched_seconds: float
     beats: int
     promised: bool
-    stall_after_seconds: float | None = None  # may have been changed by the agent's own word
+    stall_after_seconds: float | None = None  # the agent itself may have changed it
     last_heartbeat: datetime | None = None
     state: State | None = None
     state_seconds: float = 0.0
@@ -100,7 +100,7 @@ class SweepRow:
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """Whom a look saw in an agent's tree, and where its main process sat."""
+    """The processes that a scan found in an agent's tree, and the cgroup of its main process."""
 
     agent_id: str
     home_cgroup: str | None
@@ -109,7 +109,7 @@ class TreeRow:
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """One kill request. `step` is the rung that was last *intended*; it may or may not have been done."""
+    """One kill request. `step` is what was last *intended*; it may or may not have been done."""
 
     request_id: str
     agent_id: str
@@ -119,7 +119,7 @@ class RequestRow:
     created_at: datetime
     by_uid: int | None = None
     options: Json = field(default_factory=dict)
-    identity: Identity | None = None  # host from the agent's row; the pidfd's inode is not kept
+    identity: Identity | None = None  # its host is the agent's; the pidfd's inode is not stored
     step: str | None = None
     members: tuple[Json, ...] = ()
     evidence: Json = field(default_factory=dict)
@@ -131,24 +131,24 @@ class RequestRow:
 
 @dataclass(frozen=True, slots=True)
 class AgentEnd:
-    """How an agent that is proved dead is closed, with its request and its task."""
+    """How to close an agent that is proved dead, with its request and its task."""
 
     request_id: str
-    holders: tuple[str, str | None]  # whose claim on the request counts, as in `save_step`
+    holders: tuple[str, str | None]  # the daemons whose claim counts, as in `save_step`
     status: Status
-    watched: SweepRow  # its last words
-    by: str  # who ordered it
+    watched: SweepRow  # what was last observed of it
+    by: str  # who requested the kill
     outcome: Json
-    error: str | None  # why it is no success
+    error: str | None  # why the agent did not succeed
     task: tuple[str, str, str | None] | None  # id, new status, error message
-    say: bool  # also that the request is done, where no `Proof` has said it before the hooks
-    unsaved: Json  # of members and evidence, what the request's row lacks yet
-    cancelled: bool = False  # its task was, which is said
+    say: bool  # also write `kill.finished`, where no `Proof` did before the hooks
+    unsaved: Json  # members and evidence that the request's row lacks
+    cancelled: bool = False  # its task was cancelled: write that event
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """That an agent is proved dead, as its history says it."""
+    """Who proved an agent dead, when and how, for its history."""
 
     agent_id: str
     owner_uid: int
@@ -159,7 +159,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One hook's run for one agent; `attempts` counts every start, also one that the daemon did not survive."""
+    """One hook's run for one agent. `attempts` counts every start, including one that the daemon did not survive."""
 
     run_id: str
     agent_id: str
@@ -192,7 +192,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One thing that happened; `id` is what `/events?after=` counts by."""
+    """One event; `/events?after=` takes its `id`."""
 
     id: int
     at: datetime
@@ -204,7 +204,7 @@ class EventRow:
     to_status: str | None = None
     evidence: Json = field(default_factory=dict)
     owner_uid: int | None = None
-    name: str | None = None  # of the agent, while its row is there
+    name: str | None = None  # the agent's, while its row exists
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""The tables. Column names of the first two are those of the kill-stalled-agent command; keep them.
+"""The tables. The first two have the column names of the kill-stalled-agent command; keep them.
 
 Rules:
 1. Every change here has a migration beside it, and `REVISION` names the newest (tests/registry/test_migrations.py).
 2. Times are UTC and for display; the one exception is an operator's `until_at`. Durations carry `_seconds`.
-3. A partial index says so for SQLite alone: to name PostgreSQL's key here imports its dialect into every daemon (2.4
-   MB, 60 ms). The migration has both.
-4. JSON lies in TEXT: a value that somebody broke by hand then spoils its own row, not the whole result set.
+3. A partial index is declared for SQLite only: PostgreSQL's keyword here would import its dialect into every daemon
+   (2.4 MB, 60 ms). The migration has both.
+4. JSON is stored as TEXT: a value that was broken by hand then makes only its own row unreadable, not the whole result.
 
 Tests: tests/registry/test_migrations.py, tests/registry/test_faults.py.
 """
@@ -41,7 +41,7 @@ PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 class UtcTime(TypeDecorator[datetime]):
     """Aware UTC in Python; `timestamptz` on PostgreSQL, ISO text on SQLite, which has no type for times.
 
-    Text that is no time comes back as it is: `codec` then puts that one row aside.
+    Text that is not a time is returned unchanged; decoding then rejects that row alone.
     """
 
     impl = DateTime(timezone=True)
@@ -64,19 +64,19 @@ class UtcTime(TypeDecorator[datetime]):
         return value.strftime("%Y-%m-%d %H:%M:%S.%f") if dialect.name == "sqlite" else value
 
     def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:
-        """Give it its zone back."""
+        """Add the zone."""
         if isinstance(value, str):
             with suppress(ValueError):
                 value = datetime.fromisoformat(value)
         if isinstance(value, datetime):
             return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        return value  # type: ignore[return-value]  # None, or hostile: codec refuses what is no datetime
+        return value  # type: ignore[return-value]  # None, or hostile: `column_decoders.moment` refuses it
 
 
 class CleanText(TypeDecorator[str]):
     """Text that every database takes: no NUL (PostgreSQL refuses it), no lone surrogate (no UTF-8 for it).
 
-    Both come in through JSON's \\u escapes; one agent's note must not fail the batch that holds everybody's silence.
+    Both arrive through JSON's \\u escapes; one agent's note must not fail the batch that saves all agents' silence.
     """
 
     impl = Text
@@ -109,7 +109,9 @@ agent_lifecycle = Table(
     Column("agent_id", CleanText, primary_key=True),
     Column("name", CleanText, nullable=False),
     Column("owner_uid", BigInteger, nullable=False),
-    Column("dropped", Boolean, nullable=False, server_default=text("false")),  # its process was root's, and is no more
+    Column(
+        "dropped", Boolean, nullable=False, server_default=text("false")
+    ),  # its process dropped from root to the owner
     Column("host", CleanText, nullable=False),
     Column("boot_id", CleanText, nullable=False),
     Column("pid", Integer),
@@ -121,8 +123,12 @@ agent_lifecycle = Table(
     Column("parent_id", CleanText),
     Column("status", CleanText, nullable=False),
     Column("state", CleanText),
-    Column("state_seconds", Float(53), nullable=False, server_default="0"),  # watched since it began
-    Column("finished", Boolean, nullable=False, server_default=text("false")),  # it said that its work is done
+    Column(
+        "state_seconds", Float(53), nullable=False, server_default="0"
+    ),  # how long it has been watched in this state
+    Column(
+        "finished", Boolean, nullable=False, server_default=text("false")
+    ),  # the agent reported that its work is done
     Column("rests_on", CleanText, nullable=False, server_default="[]"),  # its subagents at work; "": its main thread's
     Column("verdict", CleanText),
     Column("source", CleanText, nullable=False, server_default="register"),
@@ -132,12 +138,12 @@ agent_lifecycle = Table(
     Column("ttl_seconds", Float(53)),
     Column("worktree_path", CleanText),
     Column("temp_dir", CleanText),
-    Column("sites", CleanText, nullable=False, server_default="{}"),  # what lay at these two while it lived
+    Column("sites", CleanText, nullable=False, server_default="{}"),  # identities of these two while it lived
     Column("beat_file", CleanText),
     Column("log_path", CleanText),
     Column("transcript_path", CleanText),
     Column("cgroup_path", CleanText),
-    Column("home_cgroup", CleanText),  # where its main process was seen last
+    Column("home_cgroup", CleanText),  # where its main process was last seen
     Column("members", CleanText, nullable=False, server_default="[]"),  # of its tree: [pid, start ticks, pidfd inode]
     Column("pane", CleanText),
     Column("notify_socket", CleanText),
@@ -152,11 +158,10 @@ agent_lifecycle = Table(
     Column("tool", CleanText),
     Column("tool_left_seconds", Float(53)),
     Column("note", CleanText),
-    Column(
-        "speaker_pid", Integer
-    ),  # who sent the last word; tells after a restart whether he still talks to our old socket
+    # What sent the last beat; shows after a restart whether that process still writes to our old socket.
+    Column("speaker_pid", Integer),
     Column("hears", Boolean, nullable=False, server_default=text("false")),  # it reads our answers to its beats
-    Column("rung", CleanText),  # the step of its ladder that was taken last
+    Column("rung", CleanText),  # the last step taken on its ladder
     Column("watched_seconds", Float(53), nullable=False, server_default="0"),
     Column("created_at", UtcTime, nullable=False),
     Column("started_at", UtcTime),
@@ -235,7 +240,7 @@ cleanup_run = Table(
 lifecycle_event = Table(
     "lifecycle_event",
     metadata,
-    # AUTOINCREMENT: an id that retention deleted must never come again, clients read on from the last they saw.
+    # AUTOINCREMENT: an id that retention deleted must never be used again; clients continue from the last they saw.
     Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
     Column("at", UtcTime, nullable=False),
     Column("agent_id", CleanText),
@@ -261,6 +266,6 @@ operator_hold = Table(
     Column("until_at", UtcTime),  # null: until `unhold`
     Column("created_at", UtcTime, nullable=False),
     Column("ended_at", UtcTime),
-    Column("host", CleanText),  # whose daemon heeds it; null: every host's
+    Column("host", CleanText),  # whose daemon obeys it; null: every host's
     sqlite_autoincrement=True,
 )

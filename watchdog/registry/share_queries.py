@@ -1,7 +1,7 @@
-"""Queries of the users' shares: what each one's agents take of the registry, and what of it can be forgotten early.
+"""Queries of the users' shares: how much of the registry each user's agents take, and what can be deleted early.
 
-For SQLite alone, which lies on this host's disk; a server's disk is its administrator's. Read outside of any write, as
-retention's are.
+For SQLite only, which is on this host's disk; a server's disk is its administrator's business. They read outside of any
+write, like retention's.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ from watchdog.registry.schema import (
     orchestrator_task,
 )
 
-ROW = 200  # bytes that each row counts for besides its text: numbers, keys, indexes
+ROW = 200  # bytes that each row counts besides its text: numbers, keys, indexes
 
 _agents = agent_lifecycle.columns
 _events = lifecycle_event.columns
@@ -34,10 +34,10 @@ Uses = dict[int, Counter[RetentionKind]]
 
 
 class ShareQueries(Queries):
-    """The part of `Store` that knows whose rows there are."""
+    """`registry.shares`: the owners of all rows, and their sizes."""
 
     def bytes_in_use(self) -> int:
-        """Of the database; what was deleted is not in use, though the file keeps its size."""
+        """Bytes of the database that are in use; deleted rows are not, though the file keeps its size."""
         with self.engines.begin(self.engines.reading) as connection:
             pages, free, size = (
                 int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
@@ -46,7 +46,7 @@ class ShareQueries(Queries):
         return (pages - free) * size
 
     def uses(self) -> Uses:
-        """By owner's uid and kind, the bytes of all rows. Tasks, requests and runs count for their agent's owner."""
+        """The bytes of all rows, by owner's uid and kind. Tasks, requests and runs count for their agent's owner."""
         found: Uses = defaultdict(Counter)
         with self.engines.begin(self.engines.reading) as connection:
             for kind, table, uid, source in _SOURCES:
@@ -57,10 +57,10 @@ class ShareQueries(Queries):
         return found
 
     def oldest(self, kind: RetentionKind, uids: Collection[int], limit: int) -> dict[str | int, int]:
-        """Keys of the oldest rows of these owners that can be forgotten before their time, each with its bytes.
+        """Keys of these owners' oldest rows that may be deleted early, each with its bytes.
 
-        Of events all, of agents and holds those that have ended; as with retention an agent stays while something
-        depends on it. An agent counts with its requests, runs and events.
+        All events; agents and holds only if they have ended. As with retention, an agent stays while something depends
+        on it. An agent's bytes include its requests, runs and events.
         """
         size = _size(_TABLE[kind]) + ROW
         match kind:
@@ -88,13 +88,13 @@ class ShareQueries(Queries):
             return {key: int(total) for key, total in connection.execute(query.limit(limit))}
 
     def forget_events_of(self, agent_ids: Sequence[str]) -> int:
-        """The history of agents whose rows are forgotten; how many events."""
+        """Delete the events of agents whose rows have been deleted; returns how many."""
         with self.engines.begin(self.engines.quick) as connection:
             return connection.execute(delete(lifecycle_event).where(_events.agent_id.in_(padded(agent_ids)))).rowcount
 
 
 def total(uses: Mapping[int, Counter[RetentionKind]], uids: Collection[int]) -> Counter[RetentionKind]:
-    """What these uids take together."""
+    """What these uids use together."""
     return sum((uses[uid] for uid in uids if uid in uses), Counter())
 
 
@@ -121,7 +121,7 @@ _SOURCES: tuple[tuple[RetentionKind, Table, ColumnElement[Any], FromClause], ...
 
 
 def _size(table: Table) -> ColumnElement[int]:
-    """Bytes of a row's text; length() of a text counts its characters, of which one may have four."""
+    """Bytes of a row's text; length() of text would count characters, which take up to four bytes each."""
     size: ColumnElement[int] = literal(0)
     for column in table.columns:
         if isinstance(column.type, CleanText):

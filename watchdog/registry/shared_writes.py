@@ -1,4 +1,4 @@
-"""What several queries write, in their caller's transaction: an agent's status, what was watched of it, its task."""
+"""Writes that several queries share, in their caller's transaction: an agent's status, what a sweep saw, its task."""
 
 import math
 from collections.abc import Iterable, Set
@@ -15,7 +15,7 @@ from watchdog.registry.schema import LIVE_SQL, TASK_ENDED, agent_lifecycle, orch
 
 _columns = agent_lifecycle.columns
 _SWEPT = tuple(field.name for field in fields(SweepRow))
-# What else a change of status may set; everything else has a method of its own.
+# Columns that a change of status may set, too; all others have methods of their own.
 SETTABLE = frozenset({"exit_code", "exit_signal", "error_message", "retry_count", "verdict", "state", "note"})
 _EVENTS = {
     Status.QUEUED: "agent.registered",
@@ -41,7 +41,7 @@ def change_status(
     say: bool = True,
     **columns: object,
 ) -> bool:
-    """`AgentQueries.transition`."""
+    """See `AgentQueries.transition`."""
     if unknown := columns.keys() - SETTABLE:
         raise TypeError(f"no column that a change of status may set: {', '.join(sorted(unknown))}")
     found = connection.execute(STANDING, {"key": agent_id}).one_or_none()
@@ -69,7 +69,7 @@ def change_status(
 
 
 def write_watched(connection: Connection, rows: Iterable[SweepRow]) -> None:
-    """`AgentQueries.save_sweep`; one row at least."""
+    """See `AgentQueries.save_sweep`; at least one row."""
     # Not asdict(), which copies each value deeply: 58 of the 110 ms that a thousand rows took.
     connection.execute(_SAVE_SWEEP, [{f"new_{name}": _stored(getattr(row, name)) for name in _SWEPT} for row in rows])
 
@@ -77,7 +77,7 @@ def write_watched(connection: Connection, rows: Iterable[SweepRow]) -> None:
 def write_task(
     connection: Connection, task_id: str, status: str, error_message: str | None, agent_id: str | None, now: datetime
 ) -> bool:
-    """`HistoryQueries.update_task`."""
+    """See `HistoryQueries.update_task`."""
     columns = orchestrator_task.columns
     stored: dict[str, object] = {"status": status, "error_message": error_message, "updated_at": now}
     if status in TASK_ENDED:
@@ -90,14 +90,15 @@ def write_task(
     return connection.execute(statement.values(stored)).rowcount == 1
 
 
-# The index's words, not in_(): with parameters SQLite does not use it, and reads all ended agents (partialindex.html).
+# Worded like the index, not in_(): SQLite uses no partial index with parameters (sqlite.org/partialindex.html), and
+# would read all ended agents.
 LIVING = text(LIVE_SQL)
 KEY = _columns.agent_id == bindparam("key")
 STANDING = select(_columns.status, _columns.version, _columns.owner_uid).where(KEY)
 _TRANSITION = (
     update(agent_lifecycle)
     .where(KEY, _columns.status == bindparam("former"), _columns.version == bindparam("known"))
-    .values(version=_columns.version + 1)  # by the database: a hand may have written text there
+    .values(version=_columns.version + 1)  # by the database: someone may have written text there by hand
 )
 _SAVE_SWEEP = (
     update(agent_lifecycle)
@@ -112,7 +113,7 @@ _SAVE_SWEEP = (
 
 
 def _stored(value: object) -> object:
-    """A list as JSON; NaN and infinity as "not said": an agent's `progress=nan` would make its own row unreadable."""
+    """A list as JSON; NaN and infinity as NULL: an agent's `progress=nan` would make its row unreadable."""
     if isinstance(value, tuple):
         return dump(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,12 +1,12 @@
 """SQLite: its connections, and whether the three files of an open registry are still the ones that were opened.
 
-SQLite goes on writing to files that somebody removed, without a word: to a database that no restart would ever see, or
-to a `-wal` that is gone with the last process that has it open. So each one's device and inode are looked at before
+SQLite silently keeps writing to files that have been removed: to a database that no restart would ever find, or to a
+`-wal` that disappears with the last process that has it open. So the device and inode of each file are checked before
 each transaction.
 
-- The database itself was removed or replaced: refused until it is put back. Nobody can say which of two is right.
-- Its `-wal` or `-shm` was: what we hold open has everything. It is checkpointed into the database, and both are made
-  anew. One connection stays open for as long as the registry is, so that SQLite never removes them by itself.
+- The database itself was removed or replaced: refused until it is put back. Which of the two is right is unknown.
+- Its `-wal` or `-shm` was: the files that we hold open have everything. They are checkpointed into the database, and
+  both are created again. One connection stays open as long as the registry is, so that SQLite never removes them.
 """
 
 import errno
@@ -24,24 +24,24 @@ from sqlalchemy.pool import QueuePool
 
 from watchdog.errors import RegistryUnavailable, UnsafeDirectory
 
-# What no later try mends: a directory, a link or a socket lies there, a file in place of a directory.
+# Errors that no retry cures: the path is a directory, a link or a socket, or a file stands in place of a directory.
 _NEVER_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG)
-# What opens it again: the log's line of a start that failed is all that some see.
+# The cure, as part of the message: the log line of the failed start may be all that a person sees.
 _OPENED_BY = {
     errno.EACCES: "; run chmod 600 {0}, 700 for its directory",
     errno.EROFS: "; remount its disk for writing",
     errno.ENOSPC: "; free some space on its disk",
 }
-# Bytes that a write-ahead log has from the start: it goes on at its beginning after each checkpoint (each 4 MB), so
-# on a full disk some dozen kills can still be committed, and no other program can take that room.
+# Bytes that the write-ahead log has from the start. SQLite reuses it from its beginning after each checkpoint (every
+# 4 MB), so on a full disk some dozens of kills can still be committed, and no other program can take that room.
 WAL_ROOM = 8 << 20
 DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")  # sqlite.org/rescode.html; any other failure may pass
-PART = 8  # no more than such a part of a small file system
-CACHE_KB = 256  # of pages, for each connection (SQLite's own: 2,000; seven of them filled 12 MB as the file grew)
+PART = 8  # at most 1/8 of a small file system
+CACHE_KB = 256  # of pages, for each connection (SQLite's default: 2,000; seven connections took 12 MB as the file grew)
 
 
 def advice(name: str) -> str:
-    """What follows SQLite's own words of that failure: no later try mends a damaged file, and only a start looks."""
+    """What to add to SQLite's message: no retry repairs a damaged file, and only a start checks for damage."""
     if not name.startswith(DAMAGE):
         return ""
     return "; the file is damaged: restart the daemon, which moves it aside, creates a new one and continues"
@@ -76,10 +76,10 @@ class Files:
         self._users = 0  # transactions that are open
 
     def make(self) -> None:
-        """Create the file for its owner alone (SQLite gives the other two the same mode).
+        """Create the file for its owner only (SQLite gives the other two the same mode).
 
-        The other two may be there from before: whoever reads a registry of mode 0444 makes both of that mode, and when
-        its mode is mended they make each write fail with SQLITE_READONLY. They get the mode of the first.
+        The other two may exist already: a reader of a registry with mode 0444 creates both with that mode, and after
+        the registry's mode is repaired they make each write fail with SQLITE_READONLY. They get the mode of the first.
 
         Raises RegistryUnavailable, and UnsafeDirectory for what is not a file of ours.
         """
@@ -103,20 +103,20 @@ class Files:
             _for_owner_alone(beside)
 
     def opened(self) -> None:
-        """From now on the files are to stay what they are."""
+        """Remember the files: from now on they must stay the same."""
         self._opened = _file(self._path)
         with self._lock, self._named():
             self._hold()
 
     def close(self) -> None:
-        """Close our own connection; the next transaction opens one anew."""
+        """Close our own connection; the next transaction opens another."""
         anchor, self._anchor = self._anchor, None
         if anchor is not None:
             anchor.close()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """While a transaction lasts. Raises RegistryUnavailable when the files are not those that were opened."""
+        """For the time of a transaction. Raises RegistryUnavailable if the files are not those that were opened."""
         with self._lock:
             if self._opened is not None:
                 self._look()
@@ -128,9 +128,9 @@ class Files:
                 self._users -= 1
 
     def version(self) -> tuple[int, int] | None:
-        """What each commit changes, whoever's it is (PRAGMA data_version). Raises RegistryUnavailable.
+        """A value that changes with each commit of any process (PRAGMA data_version). Raises RegistryUnavailable.
 
-        It tells one connection what others have done, and ours writes nothing but a checkpoint. None: not opened yet.
+        The pragma shows one connection what others have committed, and ours writes only checkpoints. None: not open.
         """
         with self.in_use(), self._named():
             if self._anchor is None:
@@ -155,7 +155,7 @@ class Files:
                 )
 
     def _rescue(self, anchor: sqlite3.Connection) -> None:
-        """Nobody uses a connection now. Raises RegistryUnavailable when not all of it reached the database."""
+        """Called while no transaction is open. Raises RegistryUnavailable if not all of it reached the database."""
         busy, *_ = anchor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise RegistryUnavailable(
@@ -163,7 +163,7 @@ class Files:
             )
         for engine in self._engines:
             engine.dispose()
-        self.close()  # the last one: both files are gone now, whosever they were
+        self.close()  # the last one: SQLite has now removed both files, old or new
         self._hold()
 
     def _hold(self) -> None:
@@ -186,22 +186,22 @@ class Files:
 
 
 def _connect(path: str, busy_timeout: timedelta, pragma: str) -> sqlite3.Connection:
-    # mode=rw: a file that was deleted under us is an error, not a new empty registry.
+    # mode=rw: a file that was deleted meanwhile is an error, not a new empty registry.
     connection = sqlite3.connect(
         f"file:{urllib.parse.quote(path)}?mode=rw",
         uri=True,
         timeout=busy_timeout.total_seconds(),
-        isolation_level=None,  # the driver opens no transactions behind our back
+        isolation_level=None,  # the driver opens no transactions by itself
         check_same_thread=False,  # the pool hands a connection to one thread at a time
     )
     connection.text_factory = _decode
     try:
         size = f"PRAGMA cache_size=-{CACHE_KB}"
-        # temp_store: a savepoint's journal beyond 64 KB is else a file in /var/tmp (sqlite.org/tempfiles.html), which
-        # any user can fill: SQLITE_FULL for the registry, whatever room its own disk has.
+        # temp_store: a savepoint's journal beyond 64 KB is otherwise a file in /var/tmp (sqlite.org/tempfiles.html),
+        # which any user can fill: SQLITE_FULL for the registry, however much room its own disk has.
         memory = "PRAGMA temp_store=MEMORY"
-        # A reader that stays makes the write-ahead log grow without end; when it has gone, the next writer that begins
-        # it anew cuts it to this (sqlite.org/pragma.html#pragma_journal_size_limit), and no further: the room stays.
+        # A long-lived reader makes the write-ahead log grow without limit; after it has gone, the next writer that
+        # restarts the log truncates it to this (sqlite.org/pragma.html#pragma_journal_size_limit): the room stays.
         limit = f"PRAGMA journal_size_limit={WAL_ROOM}"
         for statement in ("PRAGMA journal_mode=WAL", limit, "PRAGMA foreign_keys=ON", memory, size, pragma):
             connection.execute(statement)
@@ -212,9 +212,9 @@ def _connect(path: str, busy_timeout: timedelta, pragma: str) -> sqlite3.Connect
 
 
 def _make_room(path: str) -> None:
-    """Allocate the write-ahead log's space beforehand, where there is that much. Zeros at its end are no frames.
+    """Allocate the write-ahead log's space in advance, if there is enough. SQLite ignores zeros at its end.
 
-    SQLite keeps its locks on the other two files: to close a descriptor of this one loses none.
+    SQLite's locks are on the other two files, so closing a descriptor of this one releases none.
     """
     with suppress(OSError):
         fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -228,9 +228,9 @@ def _make_room(path: str) -> None:
 
 
 def _for_owner_alone(path: str) -> None:
-    """Mode 0600 for a file that is there. Raises RegistryUnavailable when it is not ours to change."""
+    """Set mode 0600 if the file exists. Raises RegistryUnavailable if we may not."""
     try:
-        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)  # needs no right to read it
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)  # needs no read permission
     except FileNotFoundError:
         return
     try:
@@ -249,7 +249,7 @@ def _for_owner_alone(path: str) -> None:
 
 
 def _file(path: str) -> tuple[int, int] | None:
-    """Which file lies there: a copy of its disk has the same inodes."""
+    """Device and inode of the file; a copy of its disk has the same inodes."""
     try:
         found = os.stat(path)
     except OSError:
@@ -258,5 +258,5 @@ def _file(path: str) -> tuple[int, int] | None:
 
 
 def _decode(stored: bytes) -> str:
-    """Text that is no UTF-8 spoils its own row; sqlite3's default fails the whole query."""
+    """Text that is not UTF-8 affects only its own value; sqlite3's default fails the whole query."""
     return stored.decode("utf-8", "replace")

@@ -243,7 +243,7 @@ class Daemon:
         parts.scheduler.pause()
         parts.tracker.ends.stop()
         self.supervisor.stepped()
-        parts.store.patience = min(parts.store.patience, REGISTRY_LEAVES)
+        parts.registry.patience = min(parts.registry.patience, REGISTRY_LEAVES)
         with suppress(TimeoutError):  # a sweep that hangs is cancelled
             async with asyncio.timeout(SWEEP_LEAVES):
                 await parts.sweeper.lock.acquire()

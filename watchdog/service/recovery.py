@@ -37,7 +37,7 @@ class Recovery:
         self._settings = settings
         self._registrar = registrar
         self._fleet = registrar.fleet
-        self._store = registrar.store
+        self._registry = registrar.registry
         self._tracker = registrar.tracker
         self._host = registrar.host
         self._placement = placement
@@ -54,9 +54,9 @@ class Recovery:
 
         None of its processes can live, so only its hooks are run. A row that cannot be read is said and left alone.
         """
-        store, copies = self._store.store, self._tracker.read_copies()
-        rows, problems = await self._store.read(store.live_agents, self._host)
-        requests, others = await self._store.read(store.open_requests, self._host)
+        registry, copies = self._registry, self._tracker.read_copies()
+        rows, problems = await registry.read(registry.agents.live, self._host)
+        requests, others = await registry.read(registry.kills.open_requests, self._host)
         self._orders.quarantine([*problems, *others])
         known = {copy.agent_id: copy.registration for copy in copies}
         connected = await self._tracker.connected(rows)
@@ -65,7 +65,7 @@ class Recovery:
             restore(agent, row)
             agent.owner.drops_to(_dropped_since(row.registration, known.get(row.agent_id)))
             if agent.heartbeat.said.state is State.WAITING or agent.reg.pane is not None:
-                last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
+                last = await registry.read(registry.history.last_event, agent.agent_id, HUMAN)
                 agent.told.human(needed=last == HUMAN[0])
                 if agent.heartbeat.said.state is State.WAITING:
                     told = agent.policy.prompt_limit if agent.told.needed_human else ZERO
@@ -73,7 +73,7 @@ class Recovery:
                 elif agent.told.needed_human:
                     agent.sights.asks(Sight(TOLD, agent.policy.prompt_limit))
             if agent.ttl.ends_soon:
-                announced = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
+                announced = await registry.read(registry.history.last_event, agent.agent_id, EXPIRY) is not None
                 agent.told.expiry(told=announced)
             self._tracker.readmit(agent, row, connected)
             self._custodians.settle(agent)
@@ -93,7 +93,9 @@ class Recovery:
         It was put back from an older copy while nobody was there. They are watched, and reported by `registry_poll`;
         without a row none of them can be ended. One that was begun anew knows nobody: no row was taken on purpose.
         """
-        lost = await self._store.read(self._store.store.without_row, [row.agent_id for row in copies], self._host)
+        lost = await self._registry.read(
+            self._registry.agents.without_row, [row.agent_id for row in copies], self._host
+        )
         for row in copies:
             reg, agent = row.registration, self._fleet.get(row.agent_id)
             seen = Presence.ABSENT if reg.identity is None else presence(reg.identity, None, host=self._host)

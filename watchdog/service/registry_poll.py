@@ -17,7 +17,7 @@ class RegistryPoll:
     def __init__(self, registrar: Registrar, holds: Holds, orders: StoredOrders, log: EventLogger) -> None:
         self._registrar = registrar
         self._fleet = registrar.fleet
-        self._store = registrar.store
+        self._registry = registrar.registry
         self._host = registrar.host
         self._holds = holds
         self._orders = orders
@@ -29,7 +29,7 @@ class RegistryPoll:
         """Orders that somebody else committed for agents of ours, from time to time."""
         known, ids = self._holds.ids(), [agent.agent_id for agent in self._fleet]
         try:
-            stored = await self._store.read(self._stored, ids, self._idle)
+            stored = await self._registry.read(self._stored, ids, self._idle)
             if stored is None:
                 return
             version, held, lost, (requests, problems) = stored
@@ -52,12 +52,12 @@ class RegistryPoll:
 
         Orders are read first: a hold that was put before one of them is then seen.
         """
-        store = self._store.store
-        version = store.engines.version()
+        registry = self._registry
+        version = registry.sync.engines.version()
         if version is not None and version == idle:
             return None
-        orders = store.open_requests(self._host)
-        return version, store.active_holds(self._host), store.without_row(ids, self._host), orders
+        orders = registry.kills.open_requests(self._host)
+        return version, registry.history.active_holds(self._host), registry.agents.without_row(ids, self._host), orders
 
     def _agree_on_holds(self, stored: list[HoldRow], known: frozenset[int]) -> None:
         """Holds on agents of ours that another host's operator put or lifted; `known` before they were read."""

@@ -62,7 +62,7 @@ class StoredOrders:
 
     async def take(self, request_id: str, agent: Agent) -> None:
         """Look anew, now that nobody else can begin an order for this agent."""
-        request = await self._registrar.store.read(self._registrar.store.store.request, request_id)
+        request = await self._registrar.registry.read(self._registrar.registry.kills.request, request_id)
         if request is None or request.status not in OPEN or agent.ending.request_id is not None:
             return
         held = self._holds.reason_for(agent.agent_id, self._registrar.clock.now().wall)
@@ -89,7 +89,7 @@ class StoredOrders:
 
     async def let_orphans_go(self, request: RequestRow) -> None:
         """Whom an earlier daemon stopped goes on; the reaper's next round looks who is left, and orders it anew."""
-        row = await self._registrar.store.read(self._registrar.store.store.agent, request.agent_id)
+        row = await self._registrar.registry.read(self._registrar.registry.agents.get, request.agent_id)
         if row is not None:
             policy = self._settings.policy_for(row.registration)
             self._kills.resume_stopped(request, Agent(row.registration, policy, row.status))
@@ -98,9 +98,11 @@ class StoredOrders:
 
     async def finish(self, request: RequestRow, status: str, outcome: dict[str, object], why: str) -> None:
         """Close an order that is not carried out."""
-        write, store = self._registrar.store.write, self._registrar.store.store
+        registry = self._registrar.registry
         now = self._registrar.clock.now().wall
-        await write(store.finish_request, request.request_id, status, outcome, now=now, who="daemon", why=why)
+        await registry.write(
+            registry.kills.finish_request, request.request_id, status, outcome, now=now, who="daemon", why=why
+        )
 
     def quarantine(self, problems: list[Problem]) -> None:
         """Rows that cannot be read, or that ask for what we must not do: said once, and left alone."""

@@ -65,7 +65,8 @@ from watchdog.reaper.reaper import LeftoverFinders, Reaper
 from watchdog.reaper.retention import Retention
 from watchdog.reaper.shares import Shares
 from watchdog.registry import damage
-from watchdog.registry.store import AsyncStore, Store
+from watchdog.registry.async_registry import AsyncRegistry
+from watchdog.registry.registry import Registry
 from watchdog.service.alerts import AlertCommand
 from watchdog.service.recovery import Recovery
 from watchdog.service.registry_poll import RegistryPoll
@@ -109,7 +110,7 @@ class Host:
 
     name: str
     boot_id: str
-    store: AsyncStore
+    registry: AsyncRegistry
     begun_anew: bool
     reserve: Reserve
     users: Users
@@ -202,7 +203,7 @@ class Parts:
     clock: Clock
     host: str
     boot_id: str
-    store: AsyncStore
+    registry: AsyncRegistry
     reserve: Reserve
     users: Users
     line_limits: LineLimits
@@ -251,38 +252,38 @@ async def _host(process: Startup, held: AsyncExitStack) -> Host:
     held.callback(reader.close)
     with suppress(LookFailed):  # it is started again for the first look
         await reader.call("hung", ())
-    store = AsyncStore(Store(settings.registry_url))
-    held.callback(store.close, REGISTRY_LEAVES)
-    lost = await _open(store, process, name)
+    registry = AsyncRegistry(Registry(settings.registry_url))
+    held.callback(registry.close, REGISTRY_LEAVES)
+    lost = await _open(registry, process, name)
     reserve = Reserve(settings.state_dir, settings.log.file, log)
     await reserve.round()
     process.sink.make_room = reserve.give_log
-    if not store.store.shared:  # a server's disk is another one
-        store.make_room = reserve.give
+    if not registry.sync.shared:  # a server's disk is another one
+        registry.make_room = reserve.give
     process.supervisor.stepped()
     users = Users(clock, log)
     users.changed = reader.share
     await users.begin()
     steps = Steps(settings.state_dir, clock, boot_id)
     metrics = Metrics([hook.name for hook in settings.hooks])
-    return Host(name, boot_id, store, lost is not None, reserve, users, steps, metrics)
+    return Host(name, boot_id, registry, lost is not None, reserve, users, steps, metrics)
 
 
-async def _open(store: AsyncStore, process: Startup, name: str) -> damage.Lost | None:
+async def _open(registry: AsyncRegistry, process: Startup, name: str) -> damage.Lost | None:
     """Open the registry for this host. One that is damaged is moved aside, one may be missing: what is known of it.
 
     Then all agents are held at once: a start that is given up later would leave a new registry without the hold.
     """
-    settings, now, what = process.settings, process.clock.now().wall, f"registry {store.store.engines.place}"
+    settings, now, what = process.settings, process.clock.now().wall, f"registry {registry.sync.engines.place}"
     aside = partial(damage.put_aside, settings.registry_url, settings.state_dir, now)
     had_lock = process.locks is not None and process.locks.had_registry
     lost = await threads.finished(what, partial(aside, had_lock=had_lock))
-    await threads.finished(what, store.store.open)
-    await threads.finished(what, partial(store.store.claim_host, name))
+    await threads.finished(what, registry.sync.open)
+    await threads.finished(what, partial(registry.sync.claim_host, name))
     if lost is not None:
         process.log.event("registry.begun_anew", why=lost.why, kept_as=lost.kept_as)
         why = f"the former registry was lost ({lost.why}), and the holds of operators with it"
-        await store.write(store.store.add_hold, None, why, os.geteuid(), now, host=name)
+        await registry.write(registry.history.add_hold, None, why, os.geteuid(), now, host=name)
     return lost
 
 
@@ -304,16 +305,16 @@ def _owners(process: Startup, host: Host, held: AsyncExitStack) -> Owners:
 
 
 async def _agents(process: Startup, host: Host, owners: Owners, held: AsyncExitStack) -> Agents:
-    settings, clock, log, store = process.settings, process.clock, process.log, host.store
+    settings, clock, log, registry = process.settings, process.clock, process.log, host.registry
     fleet = Fleet()
-    holds = Holds(await store.read(store.store.active_holds, host.name))
+    holds = Holds(await registry.read(registry.history.active_holds, host.name))
     host.steps.listeners += [holds.shift, fleet.shift]
     host.steps.look()
-    recorder = EventRecorder(store, clock, log)
+    recorder = EventRecorder(registry, clock, log)
     admission = Admission(host.users, clock, host.metrics, log)
-    placement = CgroupPlacement(fleet, store, log)
+    placement = CgroupPlacement(fleet, registry, log)
     held.push_async_callback(placement.close)
-    panes = Panes(store, owners.helpers)
+    panes = Panes(registry, owners.helpers)
     forwarder = Forwarder()
     held.callback(forwarder.close)
     sockets = NotifySockets(
@@ -330,34 +331,34 @@ async def _agents(process: Startup, host: Host, owners: Owners, held: AsyncExitS
         forwarder=forwarder,
         tracker=tracker,
         placement=placement,
-        registrar=Registrar(fleet, store, clock, settings, tracker, admission, recorder),
-        persistence=AgentPersistence(fleet, store, clock, log),
+        registrar=Registrar(fleet, registry, clock, settings, tracker, admission, recorder),
+        persistence=AgentPersistence(fleet, registry, clock, log),
         watched=WatchedTime(settings, fleet, clock),
     )
 
 
 def _ending(process: Startup, host: Host, owners: Owners, agents: Agents, held: AsyncExitStack) -> Kills:
-    settings, clock, store = process.settings, process.clock, host.store
+    settings, clock, registry = process.settings, process.clock, host.registry
     fleet, holds, helpers, recorder = agents.fleet, agents.holds, owners.helpers, agents.recorder
     scanner = ProcessScanner(fleet, None, host.name)
-    cleanup = CleanupRunner(settings, helpers, store, clock, recorder, fleet)
+    cleanup = CleanupRunner(settings, helpers, registry, clock, recorder, fleet)
     stages = KillStages(
         EvidenceCollector(clock, holds, helpers, agents.panes, agents.watched),
-        StopRequest(store, clock, holds, helpers, recorder),
-        Claim(store, clock, agents.tracker, holds, fleet),
+        StopRequest(registry, clock, holds, helpers, recorder),
+        Claim(registry, clock, agents.tracker, holds, fleet),
         Terminator(scanner, clock, fleet),
-        Close(store, clock, agents.tracker, cleanup, recorder, host.metrics, helpers),
+        Close(registry, clock, agents.tracker, cleanup, recorder, host.metrics, helpers),
     )
-    kills = KillWorker(settings, store, clock, stages, recorder, host.users)
+    kills = KillWorker(settings, registry, clock, stages, recorder, host.users)
     held.push_async_callback(kills.close)  # also where the start is given up
-    safeguards = Safeguards(settings, store, clock, holds, process.log, host.users, host.steps)
+    safeguards = Safeguards(settings, registry, clock, holds, process.log, host.users, host.steps)
     return Kills(scanner, cleanup, stages, kills, safeguards)
 
 
 def _discovery(process: Startup, owners: Owners, agents: Agents, ending: Kills) -> Discovery:
     settings, clock, recorder, helpers = process.settings, process.clock, agents.recorder, owners.helpers
     custodians = Custodians(agents.fleet, clock, recorder, helpers, ending.kills, settings, agents.forwarder)
-    stale = StaleEntries(agents.registrar.store, clock, settings, helpers, recorder)
+    stale = StaleEntries(agents.registrar.registry, clock, settings, helpers, recorder)
     return Discovery(
         forwarder=agents.forwarder,
         custodians=custodians,
@@ -370,13 +371,13 @@ def _discovery(process: Startup, owners: Owners, agents: Agents, ending: Kills) 
 
 
 def _watch(process: Startup, host: Host, owners: Owners, agents: Agents, ending: Kills) -> Watch:
-    settings, clock, store, tracker = process.settings, process.clock, host.store, agents.tracker
+    settings, clock, registry, tracker = process.settings, process.clock, host.registry, agents.tracker
     stats = SweepStats(agents.fleet, clock, host.metrics, process.log)
     announcer = Announcer(agents.recorder)
-    escalation = Escalation(store, owners.helpers, agents.recorder)
+    escalation = Escalation(registry, owners.helpers, agents.recorder)
     processes = ProcessWatch(settings, agents.fleet, clock, tracker, ending.scanner, stats)
     queries = BackgroundQueries(owners.helpers, clock)
-    probes = Probes(tracker, agents.watched, processes, queries, store, clock, announcer)
+    probes = Probes(tracker, agents.watched, processes, queries, registry, clock, announcer)
     enforcement = Enforcement(settings, tracker, ending.kills, ending.safeguards, escalation, announcer, stats)
     sweeper = Sweeper(agents.fleet, clock, probes, ending.safeguards, enforcement, agents.persistence, stats)
     tracker.ends.look = sweeper.look_at_ended
@@ -384,22 +385,22 @@ def _watch(process: Startup, host: Host, owners: Owners, agents: Agents, ending:
 
 
 def _leftovers(process: Startup, host: Host, owners: Owners, agents: Agents, ending: Kills) -> Leftovers:
-    settings, clock, log, store = process.settings, process.clock, process.log, host.store
-    events = ReapEvents(store, clock, log)
-    orphans = Orphans(settings, agents.fleet, store, ending.scanner, host=host.name, boot_id=host.boot_id)
-    hooks = FailedHooks(settings, agents.fleet, store, clock, ending.cleanup)
+    settings, clock, log, registry = process.settings, process.clock, process.log, host.registry
+    events = ReapEvents(registry, clock, log)
+    orphans = Orphans(settings, agents.fleet, registry, ending.scanner, host=host.name, boot_id=host.boot_id)
+    hooks = FailedHooks(settings, agents.fleet, registry, clock, ending.cleanup)
     finders = LeftoverFinders(
         processes=OutlivedProcesses(orphans, ending.kills, ending.safeguards, events),
         hooks=hooks,
-        own=OwnLeftovers(agents.fleet, store, agents.placement, events, notify_directory(settings.runtime_dir)),
-        places=OwnerLeftovers(agents.fleet, store, owners.helpers, clock, host.name, host.steps.credit),
+        own=OwnLeftovers(agents.fleet, registry, agents.placement, events, notify_directory(settings.runtime_dir)),
+        places=OwnerLeftovers(agents.fleet, registry, owners.helpers, clock, host.name, host.steps.credit),
     )
     return Leftovers(
         orphans=orphans,
         hooks=hooks,
         reaper=Reaper(settings, clock, finders, agents.holds, host.users, events),
-        retention=Retention(store, clock, log, keep=settings.retention, host=host.name, credit=host.steps.credit),
-        shares=Shares(store, clock, log, most=settings.bytes_per_user, user_of=host.users.user_of),
+        retention=Retention(registry, clock, log, keep=settings.retention, host=host.name, credit=host.steps.credit),
+        shares=Shares(registry, clock, log, most=settings.bytes_per_user, user_of=host.users.user_of),
     )
 
 
@@ -435,7 +436,7 @@ def _control(layers: Layers, status: DaemonStatus, reload: ConfigReload) -> Cont
     process, host, agents, ending = layers.process, layers.host, layers.agents, layers.ending
     context = ControlContext(
         fleet=agents.fleet,
-        store=host.store,
+        registry=host.registry,
         registrar=agents.registrar,
         recorder=agents.recorder,
         kills=ending.kills,
@@ -473,7 +474,7 @@ def _service(layers: Layers) -> Parts:
         clock=process.clock,
         host=host.name,
         boot_id=host.boot_id,
-        store=host.store,
+        registry=host.registry,
         reserve=host.reserve,
         users=host.users,
         line_limits=layers.owners.line_limits,

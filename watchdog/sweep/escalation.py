@@ -15,7 +15,7 @@ from watchdog.core.kill import Step
 from watchdog.core.verdict import Judgement
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 
 COMMAND_SECONDS = 10.0  # for a nudge by command, as for a notice
 WELL = frozenset({Verdict.HEALTHY, Verdict.WAITING})
@@ -24,8 +24,8 @@ WELL = frozenset({Verdict.HEALTHY, Verdict.WAITING})
 class Escalation:
     """Takes steps; which, and when, `core.decision` says. Nudges run beside the sweep."""
 
-    def __init__(self, store: AsyncStore, helpers: HelperPool, recorder: EventRecorder) -> None:
-        self._store = store
+    def __init__(self, registry: AsyncRegistry, helpers: HelperPool, recorder: EventRecorder) -> None:
+        self._registry = registry
         self._helpers = helpers
         self._recorder = recorder
         self._nudges: set[asyncio.Task[None]] = set()
@@ -33,7 +33,7 @@ class Escalation:
     async def take_step(self, agent: Agent, step: Step, why: str) -> None:
         """Take that step. Raises RegistryUnavailable; then nothing was done."""
         judged = agent.judged.renewed_judged
-        await self._store.write(self._store.store.set_rung, agent.agent_id, step)
+        await self._registry.write(self._registry.agent_details.set_rung, agent.agent_id, step)
         agent.ladder.climb(step, agent.heartbeat)
         if step is Step.WARN:
             self._recorder.tell("agent.told", agent, why)

@@ -15,7 +15,7 @@ from watchdog.probes.heartbeat_files import HeartbeatFiles
 from watchdog.probes.output_growth import OutputGrowth
 from watchdog.probes.permission_prompts import PermissionPrompts
 from watchdog.probes.session_files import SessionFiles
-from watchdog.registry.store import AsyncStore
+from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.sweep.announcer import Announcer
 from watchdog.sweep.process_watch import ProcessWatch
 
@@ -31,7 +31,7 @@ class Probes:
         watched: WatchedTime,
         processes: ProcessWatch,
         queries: BackgroundQueries,
-        store: AsyncStore,
+        registry: AsyncRegistry,
         clock: Clock,
         announcer: Announcer,
     ) -> None:
@@ -39,14 +39,14 @@ class Probes:
         self.tracker = tracker
         self.watched = watched
         self.processes = processes
-        self._store = store
+        self._registry = registry
         self._announcer = announcer
         self.inquiries = queries
         self._beat_files = HeartbeatFiles(fleet, self.inquiries, clock, log)
         self._growth = OutputGrowth(fleet, self.inquiries, clock)
         self._prompts = PermissionPrompts(fleet, self.inquiries, clock, announcer)
         self._session_files = SessionFiles(fleet, self.inquiries, clock)
-        self._sites = Sites(fleet, self.inquiries, store, clock)
+        self._sites = Sites(fleet, self.inquiries, registry, clock)
 
     def hear(self) -> None:
         """Take the words that wait on the sockets."""
@@ -69,7 +69,7 @@ class Probes:
         """Commit the drops from root that were seen, and the sites; tell once of each that may not be touched."""
         for agent in self.tracker.fleet:
             if agent.owner.dropping is not None:
-                await self.tracker.follow(agent, self._store)
+                await self.tracker.follow(agent, self._registry)
             self._announcer.untouchable(agent)
         await self._sites.record()
 

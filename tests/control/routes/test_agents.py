@@ -32,14 +32,14 @@ def test_an_agent_without_a_pid_is_starting_and_gets_its_environment(office: Off
         "NOTIFY_SOCKET": f"{office.directory}/notify/{agent_id}",
         "AGENT_WATCHDOG_SOCKET": office.socket_path,
     }
-    store = office.context.store.store
-    row, task = store.agent(agent_id), store.task("T-1")
+    registry = office.context.registry
+    row, task = registry.agents.get(agent_id), registry.history.task("T-1")
     assert row is not None and row.status is Status.STARTING and row.registration.owner_uid == ME
     assert task is not None and task.assigned_agent == agent_id
     assert office.agent("alpha").heartbeat.said.promised
     status, answer = office.ask("PATCH", f"/v1/agents/{agent_id}", {"pid": office.process()})
     assert (status, answer["status"]) == (200, "running")
-    row = store.agent(agent_id)
+    row = registry.agents.get(agent_id)
     assert row is not None and row.status is Status.RUNNING
     assert row.identity == office.agent("alpha").identity is not None
 
@@ -131,7 +131,7 @@ def test_a_beat_may_say_what_an_agent_is_that_nobody_gave_a_type(office: Office)
         agent = office.context.fleet.get(agent_id)
         assert agent is not None
         assert (agent.reg.agent_type, agent.policy.after.total_seconds()) == (kept, 900 if kept == "claude" else 120)
-        row = office.context.store.store.agent(agent_id)
+        row = office.context.registry.agents.get(agent_id)
         assert row is not None
         assert row.registration.agent_type == kept
 
@@ -143,7 +143,7 @@ def test_log_and_transcript_are_kept_and_a_beat_may_move_the_transcript(office: 
     assert office.ask("POST", f"/v1/agents/{agent_id}/beat", {"transcript": "/t/2.jsonl"})[0] == 204
     shown = office.ask("GET", f"/v1/agents/{agent_id}")[1]["agent"]
     assert (shown["log"], shown["transcript"]) == ("/var/log/x.log", "/t/2.jsonl")
-    row = office.context.store.store.agent(agent_id)
+    row = office.context.registry.agents.get(agent_id)
     assert row is not None and row.registration.transcript == "/t/2.jsonl"
     assert office.ask("POST", "/v1/agents", {"name": "beta", "transcript": "t.jsonl"})[0] == 400
 
@@ -370,7 +370,7 @@ def test_a_pid_that_is_told_later_makes_an_owner_of_roots_agents_alone(office: O
     assert office.ask("PATCH", f"/v1/agents/{roots}", {"pid": office.process(BOB)})[0] == 200
     assert office.ask_as(ALICE, "PATCH", f"/v1/agents/{alices}", {"pid": office.process(ALICE)})[0] == 200
     for name, owner in (("roots", BOB), ("alices", ALICE)):
-        row = office.context.store.store.agents_by_name(name)[0]
+        row = office.context.registry.agents.by_name(name)[0]
         assert office.agent(name).reg.owner_uid == row.registration.owner_uid == owner
         assert not row.registration.dropped
 
@@ -393,7 +393,7 @@ def test_an_agent_that_drops_from_root_is_the_users_for_good(office: Office) -> 
         process.do(f"os.setresuid({BOB}, {BOB}, {BOB})")
         assert office.ask_as(BOB, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 403
         assert office.agent("alpha").reg == reg
-        row = office.context.store.store.agent(alpha)
+        row = office.context.registry.agents.get(alpha)
         assert row is not None and (row.registration.owner_uid, row.registration.dropped) == (ALICE, True)
 
 
@@ -415,7 +415,7 @@ def in_the_same_moment(office: Office, uid: int, first: Callable[[], int], secon
     That takes until the second one writes, too, or waits for its turn.
     """
     begun: list[object] = []
-    written, former, turns = asyncio.Event(), office.context.store.write, office.context.registrar._turns
+    written, former, turns = asyncio.Event(), office.context.registry.write, office.context.registrar._turns
 
     def waits() -> bool:
         turn = turns.get(uid)
@@ -426,7 +426,7 @@ def in_the_same_moment(office: Office, uid: int, first: Callable[[], int], secon
         await written.wait()
         return await former(*words)
 
-    office.context.store.write = write  # type: ignore[method-assign,assignment]
+    office.context.registry.write = write  # type: ignore[method-assign,assignment]
     with ThreadPoolExecutor() as pool:
         answers = [pool.submit(first)]
         wait_for(lambda: begun, "the first one is being written")
@@ -448,7 +448,7 @@ def test_a_process_that_two_tell_of_in_one_moment_is_one_agents(office: Office, 
 
     assert in_the_same_moment(office, ME, first, second) == [200 if known_first else 201, 409]
     assert [agent.identity.pid for agent in office.context.fleet if agent.identity] == [pid]
-    rows = [row for name in ("alpha", "by-its-hook") for row in office.context.store.store.agents_by_name(name)]
+    rows = [row for name in ("alpha", "by-its-hook") for row in office.context.registry.agents.by_name(name)]
     assert [row.identity.pid for row in rows if row.identity] == [pid]
 
 

@@ -46,7 +46,7 @@ def test_a_secret_in_a_reason_reaches_nobody(office: Office) -> None:
     office.ask("POST", "/v1/kill", {"targets": ["alpha"], "reason": "curl: Authorization: Bearer hunter2 refused"})
     ((_, _, options, _),) = office.worker.asked
     assert options.text == "curl: Authorization: Bearer *** refused"
-    (held,) = office.context.store.store.active_holds(office.context.host)
+    (held,) = office.context.registry.history.active_holds(office.context.host)
     assert held.reason == "until token=*** is changed"
 
 
@@ -162,7 +162,7 @@ def test_stop_and_cancel_end_politely(office: Office) -> None:
     assert (answer["success"], office.worker.asked[0][1]) == (True, Reason.STOP)
     status, answer = office.ask("POST", "/v1/cancel", {"targets": ["T-2"]})
     assert (status, answer["success"], answer["agents_killed"]) == (200, True, 1)
-    task = office.context.store.store.task("T-2")
+    task = office.context.registry.history.task("T-2")
     assert task is not None and task.status == "cancelled"
     _, answer = office.ask("POST", "/v1/cancel", {"targets": ["T-9"]})
     assert answer["results"][0]["error"] == "agent_not_found"
@@ -183,11 +183,11 @@ def test_a_held_agent_is_not_ended_until_it_is_released(office: Office) -> None:
     assert "unhold alpha" in answer["message"]
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["tag:x"]})
     assert answer["results"][0]["error"] == "held"
-    assert [row.agent_id for row in office.context.store.store.active_holds(HOST)] == [agent_id]
+    assert [row.agent_id for row in office.context.registry.history.active_holds(HOST)] == [agent_id]
     office.ask("POST", "/v1/hold", {"targets": ["alpha"], "reason": "again"})
-    assert [row.reason for row in office.context.store.store.active_holds(HOST)] == ["again"]
+    assert [row.reason for row in office.context.registry.history.active_holds(HOST)] == ["again"]
     assert office.ask("POST", "/v1/unhold", {"targets": ["alpha"]})[1]["results"][0]["message"] == "no longer held"
-    assert office.context.store.store.active_holds(HOST) == []
+    assert office.context.registry.history.active_holds(HOST) == []
     assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
 
 
@@ -196,26 +196,26 @@ def test_a_hold_that_comes_too_late_says_so_and_is_not_kept(office: Office) -> N
     late, other = office.register("late", tags=["x"]), office.register("other", tags=["x"])
     agent = office.context.fleet.get(late)
     assert agent is not None
-    store = office.context.store.store
-    store.open_request("r1", late, Reason.STALLED, by="daemon", now=office.context.now(), options={})
+    registry = office.context.registry
+    registry.kills.open_request("r1", late, Reason.STALLED, by="daemon", now=office.context.now(), options={})
     agent.ending.request_id, agent.status = "r1", Status.ENDING
 
     status, answer = office.ask("POST", "/v1/hold", {"targets": ["late"]})
     assert (status, answer["error"]) == (409, "conflict")
     assert "late is being killed since 20" in answer["message"] and "by daemon: stalled" in answer["message"]
-    assert store.active_holds(HOST) == []
+    assert registry.history.active_holds(HOST) == []
 
     agent.status = Status.RUNNING
-    add = store.add_hold
+    add = registry.history.add_hold
 
     def overtaken(*args: Any, **kwargs: Any) -> Any:
         agent.status = Status.ENDING
         return add(*args, **kwargs)
 
-    store.add_hold = overtaken  # type: ignore[method-assign]
+    registry.history.add_hold = overtaken  # type: ignore[method-assign]
     _, answer = office.ask("POST", "/v1/hold", {"targets": ["late", "other"]})
     assert [result["success"] for result in answer["results"]] == [False, True]
-    assert [row.agent_id for row in store.active_holds(HOST)] == [other]
+    assert [row.agent_id for row in registry.history.active_holds(HOST)] == [other]
     assert office.context.holds.reason_for(late, office.context.now()) is None
 
 

@@ -22,9 +22,9 @@ def test_an_owner_that_gave_no_answer_is_named_with_the_time_it_had(named: bool,
         waited.append(seconds)
         raise OwnerCallFailed("late", "no answer")
 
-    store = SimpleNamespace(read=read, store=SimpleNamespace(trashes=None))
+    registry = SimpleNamespace(read=read, leftovers=SimpleNamespace(trashes=None))
     owners = SimpleNamespace(call_alone=call_alone)
-    context = cast("ControlContext", SimpleNamespace(store=store, host="here", helpers=owners))
+    context = cast("ControlContext", SimpleNamespace(registry=registry, host="here", helpers=owners))
     found, problems = asyncio.run(_of_owner(context, 1000, None, named=named))
     assert (found, waited) == ([], [limit])
     assert isinstance(problems[0], Unheard)

@@ -87,7 +87,7 @@ def test_a_server_that_was_started_anew_is_its_sessions_service(office: Office, 
     third = codex(*SHARED)
     assert speak(office, third, place)[0] == 204
     assert served(office, "one") == {(SESSION, third)}
-    row = office.context.store.store.agent(office.agent("one").agent_id)
+    row = office.context.registry.agents.get(office.agent("one").agent_id)
     assert row is not None
     assert [[each.pid for each in one.also] for one in row.registration.entries] == [[third]]
     assert len(office.context.fleet) == 1

@@ -117,9 +117,9 @@ def test_a_follower_sees_everything_once_it_happens_and_over_a_restart(office: O
 
 def test_a_follower_who_does_not_read_stops_nobody(office: Office) -> None:
     """A full pipe waits by itself; others are answered at once."""
-    store = office.context.store.store
+    registry = office.context.registry
     for _ in range(40):
-        store.add_event("agent.late", None, "test", "x" * 20_000, office.context.now())
+        registry.history.add_event("agent.late", None, "test", "x" * 20_000, office.context.now())
     connection = office.connect()
     connection.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
     for number in range(5):

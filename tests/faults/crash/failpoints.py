@@ -111,11 +111,11 @@ def in_the_daemon(plan: str) -> None:
 
     from watchdog.core.hooks import HookContext, HookResult, HookSpec
     from watchdog.helpers import pool
-    from watchdog.registry import store
+    from watchdog.registry import async_registry
 
     points = Points(Plan.read(plan), os.getpid(), begin="commit open_request")
     writing = threading.local()
-    run: Any = store._Write.run
+    run: Any = async_registry._Write.run
     commit: Any = DefaultDialect.do_commit
     run_hook, send = pool.HelperPool.run_hook, signal.pidfd_send_signal
 
@@ -147,8 +147,9 @@ def in_the_daemon(plan: str) -> None:
                 with points.effect(f"cgroup {event} {os.path.basename(path)}"):
                     pass
 
-    store.TOGETHER = 1  # each write a transaction of its own: every state that a group could leave, and those between
-    setattr(store._Write, "run", named_run)  # noqa: B010 - mypy refuses the plain assignment
+    # Each write is a transaction of its own: every state that a group could leave, and those between.
+    async_registry.TOGETHER = 1
+    setattr(async_registry._Write, "run", named_run)  # noqa: B010 - mypy refuses the plain assignment
     setattr(DefaultDialect, "do_commit", do_commit)  # noqa: B010
     setattr(pool.HelperPool, "run_hook", hook)  # noqa: B010
     signal.pidfd_send_signal = signalled

@@ -96,7 +96,7 @@ async def admit(daemon: Parts, pid: int, parent: str | None = None, agent_id: st
         created_at=now,
     )
     path = daemon.tracker.sockets.open(agent_id, reg.owner_uid)
-    await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", path)
+    await daemon.registry.write(daemon.registry.agents.add, reg, Status.RUNNING, now, "test", path)
     agent = Agent(reg, daemon.reload.settings.policy_for(reg), Status.RUNNING, path)
     agent.heartbeat.said.promise(True)
     agent.judged.first_look = False

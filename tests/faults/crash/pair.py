@@ -28,7 +28,7 @@ from tests.faults.crash.own import admit, own_daemon
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
 from watchdog.helpers import pool
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 
 HOOK = '[[hook]]\nname = "hook"\ncommand = ["true"]\n'
 LIMIT = 60.0  # seconds for one round
@@ -88,7 +88,7 @@ def with_points(plan: Path) -> None:
         return HookResult(HookOutcome.DONE)
 
     setattr(pool.HelperPool, "run_hook", run_hook)  # noqa: B010 - mypy refuses the plain assignment
-    setattr(Store, "claim_host", lambda *_: None)  # noqa: B010
+    setattr(Registry, "claim_host", lambda *_: None)  # noqa: B010
     in_the_daemon(str(plan))
 
 
@@ -144,12 +144,12 @@ def one(directory: Path, url: str, chance: random.Random) -> Round:
     if stopped:
         os.kill(a, signal.SIGKILL if killed else signal.SIGCONT)
         wait(a)
-    store, deadline = Store(url).open(), time.monotonic() + LIMIT
+    registry, deadline = Registry(url).open(), time.monotonic() + LIMIT
     try:
-        while not (ended := closed(store)) and time.monotonic() < deadline:
+        while not (ended := closed(registry)) and time.monotonic() < deadline:
             time.sleep(0.01)
     finally:
-        store.close()
+        registry.close()
     stop.touch()
     wait(b)
     dead = agent.poll() is not None
@@ -171,9 +171,9 @@ def acts(trace: Path) -> set[str]:
     return {effect.name for effect, _ in effects(trace) if effect.name.startswith(("signal", "hook"))}
 
 
-def closed(store: Store) -> bool:
+def closed(registry: Registry) -> bool:
     """Whether nothing is open any more."""
-    with store.engines.begin(store.engines.reading) as connection:
+    with registry.engines.begin(registry.engines.reading) as connection:
         counts = connection.exec_driver_sql(
             "SELECT (SELECT count(*) FROM kill_request WHERE status IN ('open', 'claimed', 'unkillable')),"
             " (SELECT count(*) FROM agent_lifecycle WHERE status IN ('running', 'ending', 'unkillable'))"
@@ -198,7 +198,7 @@ def rounds(times: int, seed: str, url: str = "") -> list[Round]:
 def main() -> None:
     job = Path(sys.argv[1])
     given = json.loads(job.read_text())
-    Store(given["url"]).open().close()
+    Registry(given["url"]).open().close()
     chance = random.Random(given["seed"])
     play = partial(one, job.parent, given["url"], chance)
     for _ in range(given["times"]):

@@ -32,7 +32,7 @@ from watchdog.agents import judging
 from watchdog.agents.agent import Agent
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 
 PUPPET = Path(__file__).with_name("puppet.py")
 SPARED = "tmux: server"
@@ -80,7 +80,7 @@ class Process:
 def template() -> Path:
     """An empty registry, made once: the migrations take longer than an example."""
     path = Path(tempfile.mkdtemp(prefix="aw-", dir="/tmp"))
-    Store(f"sqlite:///{path}/registry.db").open().close()
+    Registry(f"sqlite:///{path}/registry.db").open().close()
     return path
 
 
@@ -354,7 +354,7 @@ class Families(RuleBasedStateMachine):
         for process in dying:
             process.ends()
         for agent in agents:
-            row = self.wait(self.daemon.store.read(self.daemon.store.store.agent, agent.agent_id))
+            row = self.wait(self.daemon.registry.read(self.daemon.registry.agents.get, agent.agent_id))
             assert row is not None and row.status in expected[agent.agent_id], row
             assert self.signalled(agent.agent_id) <= trees[agent.agent_id]
             del self.agents[agent.agent_id]
@@ -362,8 +362,8 @@ class Families(RuleBasedStateMachine):
 
     def signalled(self, agent_id: str) -> set[int]:
         """Whoever got a signal for its sake, as the history says."""
-        store = self.daemon.store.store
-        with store.engines.begin(store.engines.reading) as connection:
+        registry = self.daemon.registry.sync
+        with registry.engines.begin(registry.engines.reading) as connection:
             rows = connection.exec_driver_sql(
                 "SELECT evidence FROM lifecycle_event WHERE event = 'kill.signal_sent' AND agent_id = ?", (agent_id,)
             )

@@ -25,7 +25,7 @@ from tests.faults.registry.detour import detour
 from tests.faults.registry.postgresql import make_site
 from tests.faults.table import Row, Run
 from tests.world import World, alive, make_world, wait_for
-from watchdog.registry.store import HUNG
+from watchdog.registry.async_registry import HUNG
 from watchdog.service.exit_timer import LIMIT
 
 MARGIN = 5.0  # seconds of a loaded machine: until SIGTERM is taken up, and until the end is seen

@@ -220,8 +220,8 @@ async def _unheard(context: ControlContext, agent: Agent, by: str, why: str) -> 
     if agent.told.first_refusal(f"unheard {why}", "unheard "):
         context.event("beat.rejected", agent_id=agent.agent_id, name=agent.reg.name, why=why)
         with suppress(RegistryUnavailable):
-            add, owner = context.store.store.add_event, agent.reg.owner_uid
-            await context.store.write(add, "beat.rejected", agent.agent_id, by, why, context.now(), owner_uid=owner)
+            add, owner = context.registry.history.add_event, agent.reg.owner_uid
+            await context.registry.write(add, "beat.rejected", agent.agent_id, by, why, context.now(), owner_uid=owner)
 
 
 async def _known(context: ControlContext, peer: Peer, body: RegistrationRequest) -> Agent | None:
@@ -230,7 +230,7 @@ async def _known(context: ControlContext, peer: Peer, body: RegistrationRequest)
         return None
     agent = context.fleet.get(body.agent_id)
     if agent is None:
-        row = await context.store.read(context.store.store.agent, body.agent_id)
+        row = await context.registry.read(context.registry.agents.get, body.agent_id)
         if row is None:
             return None
         if not peer.may(row.registration.owner_uid):

@@ -1,7 +1,7 @@
 """GET /events: the history as JSON lines, in order, at least once, over restarts of daemon and client.
 
-A client keeps the last id it has dealt with and asks for what comes after. The store is the only source: a ring of the
-bell, or a second without one, only makes the next look come sooner. A client that does not read costs its own
+A client keeps the last id it has dealt with and asks for what comes after. The registry is the only source: a ring of
+the bell, or a second without one, only makes the next look come sooner. A client that does not read costs its own
 connection, which fills and waits; nothing is kept for it in memory.
 
 Tests: tests/control/routes/test_status.py, tests/cli/test_events.py.
@@ -80,8 +80,8 @@ def _become_follower(request: web.Request) -> None:
 
 
 async def _after(context: ControlContext, after: int, agent_id: str | None, owner: int | None) -> list[EventRow]:
-    store = context.store
-    return await store.read(store.store.events, after, agent_id=agent_id, owner_uid=owner, limit=_BATCH)
+    registry = context.registry
+    return await registry.read(registry.history.events, after, agent_id=agent_id, owner_uid=owner, limit=_BATCH)
 
 
 async def _ring_or_second(bell: asyncio.Event) -> None:

@@ -54,17 +54,17 @@ async def hold(request: web.Request) -> web.Response:
         if result is None and told and held is not None and held.until_at == until:
             result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held already{_for(reason)}"}
         if result is None:
-            store = context.store
+            registry = context.registry
             row = await _write(context, peer, agent_id, reason, until)
             for older in context.holds.lift(agent_id):
                 if older.id != row.id:  # it may have been found in the registry before we are told of it
-                    await store.write(store.store.end_hold, older.id, context.now())
+                    await registry.write(registry.history.end_hold, older.id, context.now())
             context.holds.put(
                 row
             )  # no await from here to the look at the status: an order looks at both before it begins
             if agent is not None and agent.status in BEGUN:
                 context.holds.lift(agent_id)
-                await store.write(store.store.end_hold, row.id, context.now())
+                await registry.write(registry.history.end_hold, row.id, context.now())
                 results.append(await _too_late(context, agent))
                 continue
             if not told:
@@ -79,12 +79,14 @@ async def _write(
     context: ControlContext, peer: Peer, agent_id: str | None, reason: str, until: datetime | None
 ) -> HoldRow:
     """Into the row of the agent's last hold, if it had one: holds that follow each other need no more room than one."""
-    store, known = context.store, context.holds.row_for(agent_id)
+    registry, known = context.registry, context.holds.row_for(agent_id)
     if known is not None:
-        row = await store.write(store.store.renew_hold, known, reason, peer.uid, context.now(), until)
+        row = await registry.write(registry.history.renew_hold, known, reason, peer.uid, context.now(), until)
         if row is not None and row.agent_id == agent_id:
             return row
-    return await store.write(store.store.add_hold, agent_id, reason, peer.uid, context.now(), until, host=context.host)
+    return await registry.write(
+        registry.history.add_hold, agent_id, reason, peer.uid, context.now(), until, host=context.host
+    )
 
 
 async def unhold(request: web.Request) -> web.Response:
@@ -104,7 +106,7 @@ async def unhold(request: web.Request) -> web.Response:
                 lifted = context.holds.lift(agent.agent_id if agent else None)
             for row in lifted:
                 if there is None:
-                    await context.store.write(context.store.store.end_hold, row.id, context.now())
+                    await context.registry.write(context.registry.history.end_hold, row.id, context.now())
                 await _say(context, peer, agent, "hold.ended", row.reason)
             own = context.safeguards.lift() if agent is None else []
             for why in own:
@@ -204,8 +206,8 @@ async def _not_living(
 
 async def _too_late(context: ControlContext, agent: Agent) -> Json:
     """The refusal where the agent is being ended already: after the first signal nothing is taken back."""
-    store, request_id = context.store, agent.ending.request_id
-    order = await store.read(store.store.request, request_id) if request_id is not None else None
+    registry, request_id = context.registry, agent.ending.request_id
+    order = await registry.read(registry.kills.request, request_id) if request_id is not None else None
     since = f" since {stamp(order.claimed_at or order.created_at)}, by {order.by}: {order.reason}" if order else ""
     text = f"{agent.reg.name} is being killed{since}; it is too late for a hold"
     return failure(agent.agent_id, Conflict(text), agent)
@@ -260,8 +262,8 @@ def _named(agent: Agent | None) -> Json:
 
 async def _say(context: ControlContext, peer: Peer, agent: Agent | None, event: str, why: str) -> None:
     agent_id, owner = (agent.agent_id, agent.reg.owner_uid) if agent else (None, None)
-    await context.store.write(
-        context.store.store.add_event, event, agent_id, peer.by, why, context.now(), owner_uid=owner
+    await context.registry.write(
+        context.registry.history.add_event, event, agent_id, peer.by, why, context.now(), owner_uid=owner
     )
     context.event(event, **_named(agent), by=peer.by, why=why)
 

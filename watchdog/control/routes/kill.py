@@ -182,7 +182,7 @@ async def _not_living(
     word = where.word
     try:
         if word.startswith("task:"):
-            rows = await context.store.read(context.store.store.agents_by_task, word[5:], live_only=False)
+            rows = await context.registry.read(context.registry.agents.by_task, word[5:], live_only=False)
             rows = [row for row in rows if row.status in ENDED and row.registration.host == where.host]
             rows = [row for row in rows if peer.may(row.registration.owner_uid)]
             if not rows:
@@ -205,8 +205,8 @@ async def _not_living(
 
 async def _already(context: ControlContext, row: AgentRow) -> Json:
     """With what the order that ended it tells: when, why, and how its conversation is taken up again."""
-    orders = await context.store.read(context.store.store.requests_of, row.agent_id)
-    purged = await context.store.read(context.store.store.last_event, row.agent_id, {PURGED})
+    orders = await context.registry.read(context.registry.kills.requests_of, row.agent_id)
+    purged = await context.registry.read(context.registry.history.last_event, row.agent_id, {PURGED})
     return ended_already(row, next((o for o in reversed(orders) if o.outcome), None), purged=purged is not None)
 
 
@@ -290,17 +290,17 @@ async def _mark_cancelled(context: ControlContext, peer: Peer, results: list[Jso
 
 async def _cancelled(context: ControlContext, peer: Peer, task_id: str, agent_id: str, why: str) -> str | None:
     """Cancel the task of an agent that is dead; what became of it, None where there is none."""
-    store, now = context.store, context.now()
-    task = await store.read(store.store.task, task_id)
+    registry, now = context.registry, context.now()
+    task = await registry.read(registry.history.task, task_id)
     if task is not None and task.status == "cancelled":
         return "is cancelled"  # with the end of its agent, or before
-    if not await store.write(store.store.update_task, task_id, "cancelled", why, agent_id, now):
+    if not await registry.write(registry.history.update_task, task_id, "cancelled", why, agent_id, now):
         return None if task is None else "now belongs to another agent and stays as it is"
-    agent = await store.read(store.store.agent, agent_id)
+    agent = await registry.read(registry.agents.get, agent_id)
     owner = agent.registration.owner_uid if agent else None
     evidence = {"task_id": task_id}
-    await store.write(
-        store.store.add_event, "task.cancelled", agent_id, peer.by, why, now, evidence=evidence, owner_uid=owner
+    await registry.write(
+        registry.history.add_event, "task.cancelled", agent_id, peer.by, why, now, evidence=evidence, owner_uid=owner
     )
     context.event("task.cancelled", task_id=task_id, agent_id=agent_id, by=peer.by, why=why)
     return "is cancelled"

@@ -41,12 +41,14 @@ async def _purge(context: ControlContext, peer: Peer, row: AgentRow, *, yes: boo
     paths, trash = [str(path) for path in done["paths"]], str(done["trash"])
     elsewhere: list[str] = []
     # Also where nothing is left: the run that moved it may have been killed before it could say so.
-    if yes and (paths or await context.store.read(context.store.store.last_event, row.agent_id, {PURGED}) is None):
+    if yes and (
+        paths or await context.registry.read(context.registry.history.last_event, row.agent_id, {PURGED}) is None
+    ):
         why = f"conversation {conversation.id}: {f'{len(paths)} to {trash}' if paths else 'nothing was left of it'}"
         evidence = {"conversation": conversation_json(conversation), "paths": paths, "trash": trash}
-        store = context.store
-        await store.write(
-            store.store.add_event,
+        registry = context.registry
+        await registry.write(
+            registry.history.add_event,
             PURGED,
             row.agent_id,
             peer.by,
@@ -86,7 +88,7 @@ def _refuse_shared(context: ControlContext, owner: int, conversation: Conversati
 
 async def conversation_of_row(context: ControlContext, row: AgentRow) -> Conversation | None:
     """What was captured before its end, else what its transcript says."""
-    for order in reversed(await context.store.read(context.store.store.requests_of, row.agent_id)):
+    for order in reversed(await context.registry.read(context.registry.kills.requests_of, row.agent_id)):
         told = conversation_of(order.outcome.get("conversation")) or conversation_of(order.evidence.get("conversation"))
         if told is not None:
             return told

@@ -76,8 +76,14 @@ async def restore(request: web.Request) -> web.Response:
             raise Conflict(f"{one['agent_id']} is not restored: {error}") from None
     if not body.dry_run:
         why, agent_id = str(told.get("message")), str(one["agent_id"])
-        await context.store.write(
-            context.store.store.add_event, "worktree.restored", agent_id, peer.by, why, context.now(), owner_uid=uid
+        await context.registry.write(
+            context.registry.history.add_event,
+            "worktree.restored",
+            agent_id,
+            peer.by,
+            why,
+            context.now(),
+            owner_uid=uid,
         )
         context.event("worktree.restored", agent_id=agent_id, by=peer.by, why=why)
     action = "would_restore" if body.dry_run else "restored"
@@ -93,7 +99,7 @@ async def _look(context: ControlContext, peer: Peer, where: Where) -> tuple[list
         raise Forbidden(f"uid {peer.uid} may not look into the trash of uid {uid}")
     uids = {uid}
     if peer.admin:
-        uids |= await context.store.read(context.store.store.owners, context.host)
+        uids |= await context.registry.read(context.registry.agents.owners, context.host)
     looks = (_of_owner(context, each, where.place if each == uid else None, named=each == uid) for each in sorted(uids))
     for entries, told in await asyncio.gather(*looks):
         found += entries
@@ -105,7 +111,7 @@ async def _of_owner(
     context: ControlContext, uid: int, place: str | None, *, named: bool
 ) -> tuple[list[Json], list[str]]:
     """What one owner's helper tells of its repositories, and what is wrong."""
-    places = await context.store.read(context.store.store.trashes, context.host, uid)
+    places = await context.registry.read(context.registry.leftovers.trashes, context.host, uid)
     places = places if place is None else [*places, place]
     if not places:
         return [], []

@@ -126,7 +126,7 @@ async def _was_ended(context: ControlContext, talk: Talk | None) -> bool:
     if talk is None:
         return False
     try:
-        row = await context.store.read(context.store.store.agent, talk.agent_id)
+        row = await context.registry.read(context.registry.agents.get, talk.agent_id)
     except (Conflict, RegistryUnavailable):
         return False
     return row is not None and row.status in (Status.KILLED, Status.STOPPED)
@@ -165,7 +165,7 @@ async def _found(context: ControlContext, peer: Peer, body: Speak, service: Iden
         others = [one for one in agent.reg.entries if (one.kind, one.key) != (SESSION, body.session)]
         kept = [one for one in others if one.kind == SESSION][-MOST_OF_ONE + 1 :]
         agent.amend(replaced(agent.reg, entries=(*(one for one in others if one.kind != SESSION), *kept, entry)))
-        await context.store.write(context.store.store.set_entries, agent.agent_id, agent.reg.entries)
+        await context.registry.write(context.registry.agent_details.set_entries, agent.agent_id, agent.reg.entries)
     context.event("session.found", agent_id=agent.agent_id, name=agent.reg.name, session=body.session, why=answer.why)
     return agent, Talk(agent.agent_id, answer.perhaps)
 

@@ -32,7 +32,7 @@ async def agents(request: web.Request) -> web.Response:
     chosen: list[Agent | AgentRow] = list(context.fleet)
     if flag(request, "all"):
         living = {agent.agent_id for agent in context.fleet}
-        rows = await context.store.read(context.store.store.agents, ended=True, tag=tag)
+        rows = await context.registry.read(context.registry.agents.newest, ended=True, tag=tag)
         chosen += [row for row in rows if row.agent_id not in living and row.registration.host == context.host]
     listed: list[views.Json] = []
     for agent in chosen:
@@ -73,7 +73,7 @@ async def agent(request: web.Request) -> web.Response:
             await recheck_owner(context, peer, one)
         except AgentNotFound:
             one = await resolve_ended(context, peer, where.word)
-    agent_id, store = one.agent_id, context.store
+    agent_id, registry = one.agent_id, context.registry
     owner_uid = (one.reg if isinstance(one, Agent) else one.registration).owner_uid
     here = where.host == context.host
     doubts, observes = (context.safeguards.on(owner_uid), context.settings.observe) if here else ([], False)
@@ -86,9 +86,9 @@ async def agent(request: web.Request) -> web.Response:
     runs: list[RunRow] = []
     missing: views.Json = {}
     try:
-        rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
-        requests = await store.read(store.store.requests_of, agent_id)
-        runs = await store.read(store.store.runs_of, agent_id)
+        rows = await registry.read(registry.history.events, 0, agent_id=agent_id, limit=_EVENTS)
+        requests = await registry.read(registry.kills.requests_of, agent_id)
+        runs = await registry.read(registry.history.runs_of, agent_id)
     except RegistryUnavailable as error:  # what is in memory explains it still, but not who is known by a row alone
         if not isinstance(one, Agent):
             raise

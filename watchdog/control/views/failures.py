@@ -73,7 +73,9 @@ async def add(context: ControlContext, listed: list[Json]) -> None:
     if not asked or context.status.facts().get("registry_problem"):
         return
     try:
-        runs = await context.store.read(context.store.store.failed_runs, [str(one["agent_id"]) for one in asked])
+        runs = await context.registry.read(
+            context.registry.leftovers.failed_runs, [str(one["agent_id"]) for one in asked]
+        )
     except RegistryUnavailable:
         return
     found: dict[str, list[RunRow]] = {}

@@ -8,7 +8,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# Spelt out, not taken from schema.py: a migration says what was true on its day.
+# Spelt out, not taken from schema.py: a migration states the schema of its time.
 _TIME = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")
 _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _LIVE = sa.text("status IN ('ending', 'queued', 'running', 'starting', 'unkillable')")
@@ -16,7 +16,7 @@ _OPEN = sa.text("status IN ('open', 'claimed', 'unkillable')")
 
 
 def upgrade() -> None:
-    """Make them."""
+    """Create them."""
     op.create_table(
         "agent_lifecycle",
         sa.Column("agent_id", sa.Text(), primary_key=True),

@@ -1,4 +1,4 @@
-"""A hold is one host's: a daemon that shares the registry must not take up another host's."""
+"""A hold belongs to one host: a daemon on a shared registry must not apply another host's."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,10 +10,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Null, for holds of before: every host's, as they were."""
+    """Null for existing holds: they stay every host's."""
     op.add_column("operator_hold", sa.Column("host", sa.Text()))
 
 
 def downgrade() -> None:
-    """Every hold is every host's again."""
+    """Every hold applies to every host again."""
     op.drop_column("operator_hold", "host")

@@ -1,4 +1,4 @@
-"""The cgroup that `run` got for its agent: a later daemon finds its tree there, also when the main process has gone."""
+"""The cgroup that `run` got for its agent: a later daemon finds its tree there, even without the main process."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,10 +10,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Null: it has none of its own."""
+    """Null: the agent has no cgroup of its own."""
     op.add_column("agent_lifecycle", sa.Column("cgroup_path", sa.Text()))
 
 
 def downgrade() -> None:
-    """Known by marker, session and descent again."""
+    """Trees are found by marker, session and descent again."""
     op.drop_column("agent_lifecycle", "cgroup_path")

@@ -1,4 +1,4 @@
-"""The files that grow while an agent works: signs of activity, looked at by its owner's helper."""
+"""The files that grow while an agent works: signs of activity, which its owner's helper checks."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,12 +10,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Null: nobody told of one."""
+    """Null: no such file was reported."""
     op.add_column("agent_lifecycle", sa.Column("log_path", sa.Text()))
     op.add_column("agent_lifecycle", sa.Column("transcript_path", sa.Text()))
 
 
 def downgrade() -> None:
-    """Their growth is no sign any more."""
+    """Their growth no longer counts as activity."""
     op.drop_column("agent_lifecycle", "transcript_path")
     op.drop_column("agent_lifecycle", "log_path")

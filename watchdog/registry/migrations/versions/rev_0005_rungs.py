@@ -1,4 +1,4 @@
-"""How far an agent has come on its ladder before a kill, and whether it hears what its beats are answered."""
+"""The step that an agent has reached on its ladder before a kill, and whether it reads the answers to its beats."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,12 +10,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Nobody has come to a step, and who hears tells so with his next beat."""
+    """No agent has reached a step; one that reads answers shows it with its next beat."""
     op.add_column("agent_lifecycle", sa.Column("hears", sa.Boolean(), nullable=False, server_default=sa.text("false")))
     op.add_column("agent_lifecycle", sa.Column("rung", sa.Text()))
 
 
 def downgrade() -> None:
-    """Ladders begin anew."""
+    """Every ladder starts from the beginning."""
     op.drop_column("agent_lifecycle", "rung")
     op.drop_column("agent_lifecycle", "hears")

@@ -1,4 +1,4 @@
-"""Where other programs' registries tell of an agent: what closes its entry there when it has ended."""
+"""An agent's entries in other programs' registries, which are closed when it has ended."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,10 +10,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Of those that are there none is known to stand elsewhere."""
+    """Existing agents have none."""
     op.add_column("agent_lifecycle", sa.Column("entries", sa.Text(), nullable=False, server_default="[]"))
 
 
 def downgrade() -> None:
-    """Their entries stay as they are."""
+    """Entries in those registries stay as they are."""
     op.drop_column("agent_lifecycle", "entries")

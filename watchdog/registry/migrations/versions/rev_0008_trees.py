@@ -1,4 +1,4 @@
-"""Whom the last look saw in an agent's tree, and the cgroup that its main process sat in."""
+"""The processes that the last scan found in an agent's tree, and the cgroup of its main process."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,12 +10,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """The next look sees both."""
+    """The next scan fills in both."""
     op.add_column("agent_lifecycle", sa.Column("home_cgroup", sa.Text()))
     op.add_column("agent_lifecycle", sa.Column("members", sa.Text(), nullable=False, server_default="[]"))
 
 
 def downgrade() -> None:
-    """They are known again as soon as an older daemon has looked."""
+    """An older daemon finds them again with its first scan."""
     op.drop_column("agent_lifecycle", "members")
     op.drop_column("agent_lifecycle", "home_cgroup")

@@ -1,4 +1,4 @@
-"""The pane of a terminal that an agent sits in, as its owner's helper has found it."""
+"""The terminal pane that an agent runs in, as its owner's helper found it."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,10 +10,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Null: it sits in none, or was never looked for."""
+    """Null: it runs in none, or the helper has not looked yet."""
     op.add_column("agent_lifecycle", sa.Column("pane", sa.Text()))
 
 
 def downgrade() -> None:
-    """Panes are found anew."""
+    """Panes are looked for again."""
     op.drop_column("agent_lifecycle", "pane")

@@ -1,4 +1,4 @@
-"""Whether the process of an agent was root's when it was registered, and has dropped to the owner since."""
+"""Whether an agent's process was root's when it was registered, and has since dropped to the owner."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,12 +10,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Of the agents that live now nobody knows: what they left of root's is ended when root orders it."""
+    """Unknown for existing agents: root's processes in their trees are killed only when root requests it."""
     op.add_column(
         "agent_lifecycle", sa.Column("dropped", sa.Boolean(), nullable=False, server_default=sa.text("false"))
     )
 
 
 def downgrade() -> None:
-    """The owner stays."""
+    """The owner stays the same."""
     op.drop_column("agent_lifecycle", "dropped")

@@ -1,4 +1,4 @@
-"""What lay at an agent's worktree and temp dir while it lived."""
+"""The identity of an agent's worktree and temp dir while it lived."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,10 +10,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Of the living it is seen at the next look; of the others only that is theirs which is older than their row."""
+    """Live agents get it at the next look; for the others only a place that is older than their row is theirs."""
     op.add_column("agent_lifecycle", sa.Column("sites", sa.Text(), nullable=False, server_default="{}"))
 
 
 def downgrade() -> None:
-    """A place is a path again."""
+    """A place is only a path again."""
     op.drop_column("agent_lifecycle", "sites")

@@ -1,4 +1,4 @@
-"""Since when an agent is in its state, and whether it has said that its work is done."""
+"""How long an agent has been in its state, and whether it reported that its work is done."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Of the living their states begin anew, once; nobody has finished: that is not told from a process' end."""
+    """States of live agents start from zero, once. None counts as finished: the end of a process does not show it."""
     op.add_column("agent_lifecycle", sa.Column("state_seconds", sa.Float(53), nullable=False, server_default="0"))
     op.add_column(
         "agent_lifecycle", sa.Column("finished", sa.Boolean(), nullable=False, server_default=sa.text("false"))
@@ -18,6 +18,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """As before: a state begins anew with each daemon."""
+    """As before: a state starts from zero with each daemon."""
     op.drop_column("agent_lifecycle", "finished")
     op.drop_column("agent_lifecycle", "state_seconds")

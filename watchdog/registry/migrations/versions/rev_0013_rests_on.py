@@ -1,4 +1,4 @@
-"""What an agent rests on: its subagents whose turn goes on, and whether its main thread left anything that does."""
+"""What an agent waits for: its subagents that still work, and whether its main thread left work in the background."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Of the living nobody knows it: who rested so is `blocked` to the next daemon, as before."""
+    """Unknown for live agents: one that waits so is `blocked` to the next daemon, as before."""
     op.add_column("agent_lifecycle", sa.Column("rests_on", sa.Text(), nullable=False, server_default="[]"))
 
 

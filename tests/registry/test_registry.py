@@ -1,4 +1,4 @@
-"""A trial of the registry finds what only a hook or an exit would meet. On PostgreSQL: test_postgresql.py."""
+"""A probe finds the faults that otherwise only a hook or an exit would meet. On PostgreSQL: test_postgresql.py."""
 
 import sqlite3
 from contextlib import closing
@@ -8,7 +8,7 @@ import pytest
 
 from tests.registry.samples import add
 from watchdog.errors import RegistryUnavailable
-from watchdog.registry.store import Store
+from watchdog.registry.registry import Registry
 
 
 def by_hand(database: Path, statement: str) -> None:
@@ -20,15 +20,15 @@ def by_hand(database: Path, statement: str) -> None:
 def everything(database: Path) -> list[str]:
     """All rows, as text."""
     with closing(sqlite3.connect(database)) as other:
-        return [line for line in other.iterdump() if "sqlite_sequence" not in line]  # counters of numbers given out
+        return [line for line in other.iterdump() if "sqlite_sequence" not in line]  # AUTOINCREMENT counters
 
 
 @pytest.mark.parametrize("trial", [False, True])
-def test_a_look_at_a_whole_registry_changes_nothing(store: Store, database: Path, trial: bool) -> None:
-    """It is committed all the same: a full disk would be met here."""
-    add(store)
+def test_a_look_at_a_whole_registry_changes_nothing(registry: Registry, database: Path, trial: bool) -> None:
+    """It does commit: that is how a full disk is found."""
+    add(registry)
     before = everything(database)
-    store.probe(trial=trial)
+    registry.probe(trial=trial)
     assert everything(database) == before
 
 
@@ -41,28 +41,28 @@ def test_a_look_at_a_whole_registry_changes_nothing(store: Store, database: Path
     ],
 )
 def test_what_only_a_hook_or_an_exit_would_meet_is_found(
-    store: Store, database: Path, statement: str, words: str
+    registry: Registry, database: Path, statement: str, words: str
 ) -> None:
-    """When nobody has to wait for it yet."""
+    """Before anything depends on it."""
     by_hand(database, statement)
     with pytest.raises(RegistryUnavailable, match=words):
-        store.probe()
+        registry.probe()
 
 
-def test_a_trouble_is_over_when_everything_works_again(store: Store, database: Path) -> None:
-    """And not before."""
+def test_a_trouble_is_over_when_everything_works_again(registry: Registry, database: Path) -> None:
+    """And not earlier."""
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("begin immediate")
         with pytest.raises(RegistryUnavailable):
-            store.probe()
-        assert store.engines.trouble is not None
+            registry.probe()
+        assert registry.engines.trouble is not None
         other.execute("rollback")
-    store.probe(trial=True)
-    assert store.engines.trouble is None
+    registry.probe(trial=True)
+    assert registry.engines.trouble is None
 
 
-def test_an_sqlite_registry_is_one_hosts(store: Store) -> None:
-    """Whether another daemon is there is the state directory's lock to say."""
-    assert not store.shared
-    assert store.daemon_heard("h2") is None
-    store.keep_host()
+def test_an_sqlite_registry_is_one_hosts(registry: Registry) -> None:
+    """The lock on the state directory keeps other daemons away."""
+    assert not registry.shared
+    assert registry.daemon_heard("h2") is None
+    registry.keep_host()

@@ -1,10 +1,9 @@
-"""`Store`: every query of the registry. Synchronous; the event loop reaches it through `AsyncStore`."""
+"""`AsyncRegistry`: the registry for the event loop, whose reads and writes run in threads."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -12,82 +11,64 @@ from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lanes, Turns, lane
 from watchdog.concurrency.threads import Pool
 from watchdog.errors import RegistryUnavailable
-from watchdog.registry.agent_queries import AgentQueries
-from watchdog.registry.engines import Engines, Undone
-from watchdog.registry.health_queries import HealthQueries
-from watchdog.registry.history_queries import HistoryQueries
-from watchdog.registry.kill_request_queries import RequestQueries
-from watchdog.registry.reaper_queries import LeftoverQueries
-from watchdog.registry.retention_queries import RetentionQueries
-from watchdog.registry.share_queries import ShareQueries
+from watchdog.registry.engines import Undone
+from watchdog.registry.registry import Registry
 
 _clock = Clock()
 P = ParamSpec("P")
 T = TypeVar("T")
-TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
-OF_USERS = 20  # of them requests of users: what is ours and comes next waits for no more than these
-# Seconds after which the database has hung: a disk that takes no fsync, a dead NFS server. What it refuses by itself
-# (a lock, a server that went silent) it refuses after 6 s at most; a sweep that waits so long is over in its interval.
+TOGETHER = 200  # most writes in one transaction: they fail together, and readers see them late
+OF_USERS = 20  # most users' writes among them: the daemon's own next write waits for no more than these
+# Seconds after which the database counts as hung: a disk that blocks in fsync, a dead NFS server. What the database
+# itself refuses (a lock, a silent server) fails within 6 s; a sweep that waits this long still ends in its interval.
 HUNG = 8.0
-LOOK = 0.5  # seconds between two looks whether the writer has hung
+LOOK = 0.5  # seconds between two checks whether the writer has hung
 
 
-class Store(
-    AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, ShareQueries, LeftoverQueries
-):
-    """One registry. Every method is one transaction and raises RegistryUnavailable when the database fails it."""
+class AsyncRegistry:
+    """The registry for the event loop: one thread writes and four read, so that a slow disk never stops the loop.
 
-    def __init__(self, url: str, *, busy_timeout: timedelta = timedelta(seconds=5)) -> None:
-        """Name the database; `open()` opens it. Raises ConfigError for a URL that cannot be used."""
-        super().__init__(Engines(url, busy_timeout))
+    Writes of one lane (`concurrency.lanes`) are done in the order of the calls: first the daemon's own and root's, then
+    users' in turn. Writes that queue up while the disk is busy are committed together: one flush (2 to 8 ms) for the
+    intents of a hundred kills. Each caller gets its answer only after the commit; a Conflict undoes only the write that
+    raised it; a commit that fails, fails for every write in it. Cancelling a caller does not undo its write. Users'
+    reads have two threads of their own, and each user uses at most one of them at a time.
 
-    def open(self) -> "Store":
-        """Create or migrate. Raises ConfigError for a newer revision, UnsafeDirectory for a foreign file."""
-        self.engines.open()
-        return self
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.engines.close()
-
-
-class AsyncStore:
-    """The store for the event loop: one thread writes, four read, so that a slow disk never stops the loop.
-
-    Writes of one lane (`lanes`) are done in the order in which they were asked for: ours, root's and the daemon's own
-    kills first, then users' in turn. What was asked for while the disk was busy is committed together: one flush (2 to
-    8 ms) for a hundred kills' intents. Each caller hears only after the commit, a Conflict undoes its own write alone,
-    and a commit that fails fails everybody's. A caller that is cancelled does not undo his write. Users' reads have two
-    threads of their own, of which one user has one at a time.
-
-    A database that hangs keeps five threads at most, and nobody waiting for longer than `patience` seconds: then all
-    that wait get RegistryUnavailable, and so does each new call at once, until the call that hung has returned. What
-    that call was about to write may still be committed, as after a lost connection.
+    A database that hangs blocks at most five threads, and no caller for longer than `patience` seconds: then every
+    waiting call raises RegistryUnavailable, and each new call does so at once, until the call that hung has returned.
+    What that call was writing may still be committed, as after a lost connection.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, registry: Registry) -> None:
+        self.sync = registry  # for calls about the database itself: `open`, `probe`, `shared`, `engines` ...
+        self.agents = registry.agents
+        self.agent_details = registry.agent_details
+        self.kills = registry.kills
+        self.history = registry.history
+        self.leftovers = registry.leftovers
+        self.retention = registry.retention
+        self.shares = registry.shares
         self.patience = HUNG  # seconds; shorter at the daemon's end
         self._writer = Pool(1, "the registry (writing)")
         self._readers = Pool(2, "the registry (reading)")
         self._guests = Pool(2, "the registry (reading for users)")
         self._turns = Turns(2, 1)
         self._waiting: Lanes[_Write] = Lanes()
-        self._batch: list[_Write] = []  # what the writer is about
-        self._since: float | None = None  # when it began with that
+        self._batch: list[_Write] = []  # what the writer is writing
+        self._since: float | None = None  # when it began to
         self._watching = False
         self._closed = False
-        self.make_room: Callable[[], bool] = lambda: False  # asked where the disk is full; True: there is some now
+        self.make_room: Callable[[], bool] = lambda: False  # called when the disk is full; True: there is room now
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a writing method: `await registry.write(registry.store.save_sweep, rows)`."""
+        """Run a writing method: `await registry.write(registry.agents.save_sweep, rows)`."""
         return await self.ask(method, *args, **kwargs)
 
     def ask(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
-        """The same for one who does not wait: the write has its place in the order when this returns.
+        """The same without waiting: the write has its place in the queue when this returns.
 
-        The writer is woken when all who run now have asked: their intents share a flush, and no thread takes turns
-        with another (a tenth less CPU for a hundred kills). After `close` the answer is RegistryUnavailable.
+        The writer is woken after every task that is ready now has had its turn: their intents then share a flush, and
+        the threads do not alternate (a tenth less CPU for a hundred kills). After `close`: RegistryUnavailable.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -98,7 +79,7 @@ class AsyncStore:
             answer.set_exception(self._hung())
             return answer
         if self._waiting.put(_Write(partial(method, *args, **kwargs), answer)) == 1:
-            # Else the writer comes to it after what stands before it.
+            # Otherwise the writer is awake and gets to it.
             loop.call_soon(self._wake)
         if not self._watching:
             self._watching = True
@@ -119,9 +100,9 @@ class AsyncStore:
                 raise self._hung() from None
 
     def close(self, seconds: float = HUNG) -> bool:
-        """Finish what was asked for (each is bounded by the busy timeout), then close the connections.
+        """Finish the queued writes (each is bounded by the busy timeout), then close the connections.
 
-        False: the database hangs, and its threads and connections are left to themselves.
+        False: the database hangs; its threads and connections are abandoned.
         """
         self._wake()
         self._closed = True
@@ -129,7 +110,7 @@ class AsyncStore:
         closed = Pool(1, "the registry (closing)")  # the last connection to a SQLite file writes to it
         pools = (self._writer, self._readers, self._guests)
         if all(pool.close(max(0.0, deadline - _clock.mono())) for pool in pools):
-            done = closed.submit(self.store.close)
+            done = closed.submit(self.sync.close)
             if closed.close(max(0.0, deadline - _clock.mono())):
                 done.result()
                 return True
@@ -143,12 +124,12 @@ class AsyncStore:
         return self._since is not None and _clock.mono() - self._since >= self.patience
 
     def _hung(self) -> RegistryUnavailable:
-        error = RegistryUnavailable(f"registry {self.store.engines.place}: no answer within {self.patience:g} s")
-        self.store.engines.trouble = str(error)
+        error = RegistryUnavailable(f"registry {self.sync.engines.place}: no answer within {self.patience:g} s")
+        self.sync.engines.trouble = str(error)
         return error
 
     def _watch(self) -> None:
-        """In the loop, while anything is asked of the writer: once it hangs, all who wait are told."""
+        """In the loop, while the writer has work: once it hangs, every waiting write fails."""
         if self._writer_hangs():
             waiting, batch = self._waiting.take(len(self._waiting), len(self._waiting)), self._batch
             for write in (*batch, *waiting):
@@ -160,7 +141,7 @@ class AsyncStore:
             asyncio.get_running_loop().call_later(LOOK, self._watch)
 
     def _write_waiting(self) -> None:
-        """In the writer's thread: all that waits, until nothing does."""
+        """In the writer's thread: write until the queue is empty."""
         while batch := self._taken():
             try:
                 self._write(batch)
@@ -170,7 +151,7 @@ class AsyncStore:
                 batch[0].answer.get_loop().call_soon_threadsafe(_tell, batch)
 
     def _taken(self) -> "list[_Write]":
-        """In the writer's thread. It is at work from before it takes them: `_watch` sees them here or there."""
+        """In the writer's thread. `_since` is set before the queue is emptied, so that `_watch` misses no write."""
         self._since = _clock.mono()
         self._batch = self._waiting.take(TOGETHER, OF_USERS)
         if not self._batch:
@@ -179,37 +160,37 @@ class AsyncStore:
 
     def _write(self, batch: "list[_Write]") -> None:
         try:
-            with self.store.engines.group() if len(batch) > 1 else nullcontext():
+            with self.sync.engines.group() if len(batch) > 1 else nullcontext():
                 for write in batch:
                     write.run()
-        except Exception as error:  # noqa: BLE001 - whatever it is, every caller has to hear of it
+        except Exception as error:  # noqa: BLE001 - whatever it is, every caller must get it
             for write in batch:
                 write.failure = _copy(error)
         self._write_into_reserve(batch)
 
     def _write_into_reserve(self, batch: "list[_Write]") -> None:
-        """In the writer's thread: do once more what failed for want of disk space, while the reserve gives some."""
+        """In the writer's thread: repeat what failed on a full disk, while the reserve still frees some space."""
         while (failed := [write for write in batch if getattr(write.failure, "full", False)]) and self.make_room():
             for write in failed:
                 write.failure = None
                 try:
                     write.run()
-                except Undone as error:  # the disk was slow before it was full: nobody waits for this one any more
+                except Undone as error:  # the disk was slow before it was full: its caller has stopped waiting
                     write.failure = error
 
 
 @dataclass(slots=True)
 class _Write:
-    """One write that was asked for, and what came of it; told only when it is committed."""
+    """One queued write and its result, which its caller gets only after the commit."""
 
     call: Callable[[], Any]
     answer: asyncio.Future[Any]
     result: object = None
     failure: Exception | None = None
-    given_up: bool = False  # its caller was told that the database hangs
+    given_up: bool = False  # its caller has got the error that the database hangs
 
     def run(self) -> None:
-        """Do it. Raises Undone, which is about everybody; any other failure is this write's own."""
+        """Do it. Raises Undone, which concerns the whole batch; any other failure is this write's own."""
         if self.given_up:
             raise Undone("the database had hung, and its caller no longer waits")
         try:
@@ -221,7 +202,7 @@ class _Write:
 
 
 def _tell(batch: list[_Write]) -> None:
-    """In the loop: answer all callers who still want to hear."""
+    """In the loop: answer every caller that still waits."""
     for write in batch:
         if write.answer.done():
             continue  # cancelled
@@ -232,7 +213,7 @@ def _tell(batch: list[_Write]) -> None:
 
 
 def _copy(error: Exception) -> Exception:
-    """The registry's failure anew for each caller: one exception raised in many tasks gathers all their tracebacks."""
+    """A copy of the failure for each caller: one exception raised in many tasks would collect all their tracebacks."""
     if not isinstance(error, RegistryUnavailable):
         return error
     copy = RegistryUnavailable(str(error))
