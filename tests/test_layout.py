@@ -289,6 +289,7 @@ FRAGMENTS = {
     "agents/exit.py": "a part of an agent, as `tree` and `heartbeat` are",
     "agents/exit_watcher.py": "pidfds and the event loop; the tracker has words",
     "cli/quoting.py": "what an agent may be told of others' words: for the eyes of security",
+    "cli/run/killed.py": "loaded only when an agent was killed: `run` stays small while it lives",
     "cli/run/report.py": "the file that a `run` without a daemon leaves",
     "cli/run/upstream.py": "the socket that a `run` was itself given",
     "control/caller_tree.py": "whose tree a caller is in, by the kernel",

@@ -133,7 +133,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "agent.first_beat": EventSpec(INFO, "the first heartbeat arrived; from now on silence counts"),
     "agent.late": EventSpec(
         WARNING,
-        "silent for longer than agreed; not confirmed yet, or other activity is seen",
+        "silent for longer than it may be; not yet confirmed by a second look, or signs of work delay the verdict",
         "nothing yet; `agent-watchdog why AGENT`",
     ),
     "agent.recovered": EventSpec(
@@ -141,7 +141,7 @@ CATALOGUE: dict[str, EventSpec] = {
     ),
     "agent.stalled": EventSpec(
         WARNING,
-        "silent for longer than agreed, confirmed, with no sign of activity",
+        "silent for longer than it may be, confirmed by a second look, with no sign of work",
         "nothing: it is killed next. Often the same kind of agent? Set `--stall-after` or a `[[policy]]`",
     ),
     "agent.expired": EventSpec(
