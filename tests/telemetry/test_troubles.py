@@ -210,3 +210,44 @@ def test_a_remedy_that_names_why_is_of_an_event_that_why_shows() -> None:
     named = {event for event, spec in CATALOGUE.items() if re.search(r"why AGENT", spec.act)}
     assert named <= OF_AGENTS | {"cleanup.hook_failed", "cleanup.hook_retried", "kill.unkillable"}
     assert not [event for event, spec in CATALOGUE.items() if re.search(r"`why`(?! of the line)", spec.act)]
+
+
+def test_what_the_configuration_no_longer_has_needs_no_attention() -> None:
+    """The trouble of a hook or source goes with it, also one that a try reports late; those that stay keep theirs."""
+    kept = Troubles(Later())
+    failed = {"agent_id": "a", "name": "alpha", "attempt": 3, "message": "exit status 1"}
+    for hook in ("mine", "worktree"):
+        kept.hear("cleanup.hook_failed", {**failed, "hook": hook})
+        kept.hear("source.unread", {"source": "hcom", "path": f"/{hook}", "why": "it is locked"})
+
+    kept.configure("hook", [("worktree",), ("pane",)])
+    kept.configure("source", [("hcom", "/worktree")])
+    kept.hear("config.reloaded", {"changed": ("hook", "source")})
+    kept.hear("cleanup.hook_retried", {**failed, "hook": "mine", "outcome": "timeout"})
+    kept.hear("source.unread", {"source": "hcom", "path": "/mine", "why": "it is locked"})
+
+    assert sorted(str(one["what"]) for one in kept.facts()) == [
+        "the [[source]] hcom at /worktree cannot be read: it is locked",
+        "the cleanup hook worktree failed for alpha: exit status 1",
+    ]
+
+
+def test_a_failing_hook_that_was_taken_out_is_no_longer_named_by_status(world: World) -> None:
+    """`status` is fine after the reload; `list` and `why` say that the hook is not tried again, and promise nothing."""
+    plain = world.config.read_text()
+    world.config.write_text(plain + '[[hook]]\nname = "mine"\nretries = 0\ncommand = ["/bin/false"]\n')
+    world.start()
+    world.registered("alpha", "sleep", "600")
+    world.cli("kill", "alpha", check=False)
+    world.wait_event("cleanup.hook_failed")
+    assert verdict(world)[0] == 1
+    assert "agent-watchdog reap then runs it again" in world.cli("why", "alpha").stdout
+
+    world.config.write_text(plain + '[[hook]]\nname = "other"\ncommand = ["/bin/true"]\n')
+    reload(world, "config.reloaded")
+
+    assert verdict(world)[0] == 0
+    gone = "the configuration no longer has this hook, so it is not tried again"
+    why = world.cli("why", "alpha").stdout
+    assert gone in why and "agent-watchdog reap" not in why and "It has ended; nothing will change." in why
+    assert gone in " ".join(world.cli("list", "--all").stdout.split())

@@ -21,6 +21,7 @@ _TOLD_ELSEWHERE = frozenset(
 _FIRST_MOMENTS, _LAST_MOMENTS = 5, 35  # of a history that are shown; `events --agent` has all
 _HOOK_TRIES = frozenset({"cleanup.hook_finished", "cleanup.hook_failed", "cleanup.hook_retried"})
 _BY_ITSELF = frozenset({"gone", "lost"})
+_NOT_AGAIN = "so it is not tried again"  # of a hook that the configuration no longer has
 _REASONS = {
     "stalled": "it had stalled",
     "expired": "its time to live was over",
@@ -110,9 +111,10 @@ def _next(answer: Json) -> Iterator[str]:
     if agent.get("needs_person") and not ended:
         pane = agent.get("pane")
         yield f"  do: answer it{f' in its pane: {clean(pane)}' if pane else ' where it runs'}"
-    if _list(agent.get("cleanup_failed")) and agent.get("status") == "ending":
+    failed = any(_NOT_AGAIN not in str(one) for one in _list(agent.get("cleanup_failed")))
+    if failed and agent.get("status") == "ending":
         yield "  do: correct what the cleanup hook names; it is tried again by itself, at last by the reaper"
-    elif _list(agent.get("cleanup_failed")):
+    elif failed:
         yield "  do: correct what the failed cleanup hook names; agent-watchdog reap then runs it again"
     for run in entries(answer.get("cleanup")):
         kept = run.get("hook") == "worktree" and run.get("status") == "kept"

@@ -49,7 +49,7 @@ async def agents(request: web.Request) -> web.Response:
                         shown, context.safeguards.on(reg.owner_uid), everybody, _spared(context, shown)
                     )
             listed.append(entry)
-    await failures.add(context, listed)
+    await failures.add(context, listed, {hook.name for hook in context.settings.hooks})
     if tag is None:
         listed += [one for one in unwatched_of(context, peer) if name in (None, one["name"])]
     if flag(request, "all_hosts"):
@@ -95,7 +95,7 @@ async def agent(request: web.Request) -> web.Response:
         missing["history_problem"] = str(error) if peer.admin else "its log tells"  # a server's words name its users
     retries = {hook.name: hook.retries for hook in context.settings.hooks}
     ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
-    failed = failures.in_words(runs, ending=one.status is Status.ENDING)
+    failed = failures.in_words(runs, retries if here else None, ending=one.status is Status.ENDING)
     return web.json_response(
         {
             "agent": views.full(
@@ -106,7 +106,7 @@ async def agent(request: web.Request) -> web.Response:
                 observes=observes,
                 ending=ending,
                 spared=spared,
-                hooks_failed=bool(failed),
+                hooks_failed=failures.tried_again(failed),
             )
             | {"held_back": held_back(one, doubts, everybody, spared) if isinstance(one, Agent) else None}
             | await remote_hosts.differences(context, one)
