@@ -21,7 +21,7 @@ from pathlib import Path
 from watchdog.cli import trash_usage
 from watchdog.cli.diagnosis import diagnose
 from watchdog.cli.output import clean, entries, say, say_json
-from watchdog.cli.seen import Seen, sweep_age
+from watchdog.cli.seen import Seen, has_systemd, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, socket_of
 from watchdog.client import client, sockets
 from watchdog.errors import WatchdogError
@@ -72,11 +72,13 @@ def look(socket_path: str, config: str | None) -> Seen:
     from importlib.metadata import packages_distributions  # lazily: a third of what each other verb imported
 
     seen = Seen(uid=os.geteuid(), socket=socket_path, interpreter=sys.executable)
+    seen.config_file = config and os.path.abspath(config)
     seen.distributions = sorted(set(packages_distributions().get("watchdog", [])))
     _within(seen, sys.executable, lambda: setattr(seen, "interpreter_closed", _closed(sys.executable)))
     _within(seen, f"the daemon at {socket_path}, or its directory", lambda: _ask(seen), 2 * LOOK)
     file = seen.status.get("config") if seen.status else None
     running = file if isinstance(file, str) and file.startswith("/") else None
+    seen.systemd = has_systemd(seen.status.get("uid", seen.uid) if seen.status else seen.uid)
     _within(seen, "agent-watchdogd --check", lambda: _check_config(seen, config, running), CHECK + LOOK)
     _within(seen, "systemctl", lambda: _look_at_systemd(seen), 2 * LOOK)
     _look_at_kernel(seen)
