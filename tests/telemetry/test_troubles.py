@@ -2,6 +2,7 @@
 
 import re
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def verdict(world: World) -> tuple[int, str]:
 def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tmp_path: Path) -> None:
     """The verdict, its exit status and `doctor`, each with cause and remedy; all is fine again when they work."""
     pager = tmp_path / "pager"
-    pager.write_text("#!/bin/sh\necho the gateway refused >&2\nexit 3\n")
+    pager.write_text('#!/bin/sh\ntest "$AGENT_WATCHDOG_EVENT" || exit 4\ncat\necho the gateway refused >&2\nexit 3\n')
     pager.chmod(0o755)
     with socket.create_server(("127.0.0.1", free_port())) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -130,6 +131,13 @@ def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tm
     assert "the gateway refused" in found.stdout
     assert "do: another program listens there: `ss -ltnp`" in found.stdout
     above, _, _ = found.stdout.partition("do: its output stands above (in the log: `why` of the line)")
+    line = found.stdout.partition("; to try it: ")[2].splitlines()[0]
+    tried = subprocess.run(["sh", "-c", line], env={}, capture_output=True, text=True, check=False, timeout=60)
+    assert (tried.returncode, tried.stdout, tried.stderr) == (
+        3,
+        '{"event": "agent.registered"}\n',
+        "the gateway refused\n",
+    )
     assert "the gateway refused" in above and "the gateway refused" in world.wait_event("notify.failed")["why"]
 
     world.wait_event("metrics.listening")

@@ -19,6 +19,7 @@ from watchdog.cli.output import ago, clock, entries, entry, size
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
+NOTIFY_FAILED = "notify.failed"
 SHOWN = 5  # faults of a file that one finding lists
 GIBIBYTE = 1 << 30
 WAL_LARGE = 32 << 20  # bytes: beyond its room of 8 MiB, and what one long transaction of ours may take
@@ -250,8 +251,21 @@ def _troubles(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"{one.get('what')} ({often})",
             str(one.get("meaning")),
-            str(one.get("todo") or "see the log"),
+            str(one.get("todo") or "see the log") + _trial(seen, one),
         )
+
+
+def _trial(seen: Seen, trouble: dict[str, object]) -> str:
+    """The line that runs a failing command of [notify] as the daemon does: event on stdin, its environment alone."""
+    if trouble.get("event") != NOTIFY_FAILED or not seen.notify:
+        return ""
+    found = re.search(r" failed for ([\w.]+):", str(trouble.get("what")))
+    event = found[1] if found else "agent.needs_human"
+    variables = {**seen.notify_environment, "AGENT_WATCHDOG_EVENT": event}
+    words = ["env", "-i", *(f"{name}={value}" for name, value in variables.items()), *seen.notify]
+    uid = _owner(seen)
+    whose = "" if uid == seen.uid else f" as uid {uid}"
+    return f'; to try it{whose}: echo \'{{"event": "{event}"}}\' | {shlex.join(words)}'
 
 
 def _clock(stamp: object) -> str:

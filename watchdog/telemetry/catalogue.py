@@ -452,8 +452,8 @@ CATALOGUE: dict[str, EventSpec] = {
         WARNING,
         "the command of [notify] failed or timed out; up to five different reasons are logged, once each, until"
         " it works again",
-        "its output stands above (in the log: `why` of the line); run it by hand as the daemon's uid, with an event on"
-        " stdin",
+        "its output stands above (in the log: `why` of the line); `agent-watchdog doctor` has the line that runs it by"
+        " hand",
     ),
     "notify.dropped": EventSpec(
         WARNING,
