@@ -257,12 +257,12 @@ def _troubles(seen: Seen) -> Iterator[Finding]:
 
 def _trial(seen: Seen, trouble: dict[str, object]) -> str:
     """The line that runs a failing command of [notify] as the daemon does: event on stdin, its environment alone."""
-    if trouble.get("event") != NOTIFY_FAILED or not seen.notify:
+    if trouble.get("event") != NOTIFY_FAILED or not seen.pager:
         return ""
     found = re.search(r" failed for ([\w.]+):", str(trouble.get("what")))
     event = found[1] if found else "agent.needs_human"
-    variables = {**seen.notify_environment, "AGENT_WATCHDOG_EVENT": event}
-    words = ["env", "-i", *(f"{name}={value}" for name, value in variables.items()), *seen.notify]
+    env, option, *rest = seen.pager
+    words = [env, option, f"AGENT_WATCHDOG_EVENT={event}", *rest]
     uid = _owner(seen)
     whose = "" if uid == seen.uid else f" as uid {uid}"
     return f'; to try it{whose}: echo \'{{"event": "{event}"}}\' | {shlex.join(words)}'

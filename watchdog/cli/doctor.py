@@ -188,9 +188,10 @@ def _look_at_pager(seen: Seen, file: str | None) -> None:
     if file is None or not any(one.get("event") == NOTIFY_FAILED for one in entries(status.get("troubles"))):
         return
     command = _section_of(file, "notify").get("command")
-    seen.notify = [str(word) for word in command] if isinstance(command, list) else []
     pairs = (pair.partition("=") for pair in _read(f"/proc/{status.get('pid')}/environ").split("\0"))
-    seen.notify_environment = {name: value for name, _, value in pairs if name in PASSED}
+    passed = [f"{name}={value}" for name, _, value in pairs if name in PASSED]
+    if isinstance(command, list):
+        seen.pager = ["env", "-i", *passed, *map(str, command)]
 
 
 def _look_at_systemd(seen: Seen) -> None:

@@ -28,8 +28,7 @@ class Seen:
     user_daemons: list[tuple[int, str, int]] = field(default_factory=list)  # for root: uid, socket, its agents here
     config_file: str | None = None  # the file that was named on the command line
     config: list[str] = field(default_factory=list)  # problems of the file, as `agent-watchdogd --check` tells them
-    notify: list[str] = field(default_factory=list)  # the command of [notify] in that file, where it fails
-    notify_environment: dict[str, str] = field(default_factory=dict)  # of the daemon's, what such a command is given
+    pager: list[str] = field(default_factory=list)  # the words that run [notify]'s command by hand, where it fails
     config_warnings: list[str] = field(default_factory=list)
     config_unknown: str | None = None  # why that gave no result
     unanswered: list[str] = field(default_factory=list)  # looks of our own that did not come back

@@ -325,7 +325,11 @@ CATALOGUE: dict[str, EventSpec] = {
         "a safety check blocked a signal; the line gives the reason",
         "the line names the process (`pid`); the check errs on the safe side, kill it by hand if it must go",
     ),
-    "kill.finished": EventSpec(INFO, "the whole tree is proved dead; one line per kill"),
+    "kill.finished": EventSpec(
+        INFO,
+        "the whole tree is proved dead; one line per kill: its cause (`stalled`, `expired`, `lingering`, `not started`,"
+        " or `killed on request`, `stopped on request` where a person or program ordered it), and what ended by what",
+    ),
     "kill.unkillable": EventSpec(
         ERROR,
         "the kill did not end the whole tree; it is tried again with growing pauses",
