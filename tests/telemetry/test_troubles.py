@@ -203,7 +203,7 @@ def test_a_hook_that_fails_is_found_until_it_works(world: World, tmp_path: Path)
     code, first = verdict(world)
     assert code == 1 and "the cleanup hook own failed for alpha" in first
     doctor = world.cli("doctor", check=False).stdout
-    assert "do: `why AGENT` has its output" in doctor and "`agent-watchdog reap` runs it again" in doctor
+    assert "do: `agent-watchdog why alpha` has its output" in doctor and "`agent-watchdog reap` runs it again" in doctor
     assert "the-words-that-it-printed" in world.cli("why", "alpha").stdout
 
     gate.touch()

@@ -6,6 +6,7 @@ about one agent, whose `why` has it; or it asks for nothing. What is kept is los
 is logged again by the next one.
 """
 
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -171,13 +172,15 @@ class _Trouble:
     since: datetime
     last: datetime
     mono: float  # of `last`
+    name: str  # of the agent that it is about; empty: of none
     named: tuple[str, ...]  # the entry of the configuration that it is about
     count: int = 1
 
 
 def _remedy(one: _Trouble) -> str:
     found = (todo for part, todo in KEPT[one.event].remedies if part in one.what)
-    return next(found, CATALOGUE[one.event].act)
+    todo = next(found, CATALOGUE[one.event].act)
+    return re.sub("`(agent-watchdog )?why AGENT`", f"`agent-watchdog why {one.name}`", todo) if one.name else todo
 
 
 class Troubles:
@@ -218,7 +221,7 @@ class Troubles:
             key = _key(event, fields)
             former = self._kept.pop(key, None)
             since, count = (former.since, former.count + 1) if former else (now, 1)
-            self._kept[key] = _Trouble(event, what, since, now, mono, named, count)
+            self._kept[key] = _Trouble(event, what, since, now, mono, str(fields.get("name") or ""), named, count)
             while len(self._kept) > MOST:
                 del self._kept[next(iter(self._kept))]
 

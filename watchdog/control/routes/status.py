@@ -20,6 +20,7 @@ from watchdog.core.agent import Status
 from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, RegistryUnavailable
 from watchdog.registry.rows import AgentRow, EventRow, RequestRow, RunRow
+from watchdog.telemetry.catalogue import CATALOGUE
 from watchdog.telemetry.metrics import CONTENT_TYPE
 
 _EVENTS = 2000  # of one agent's history; a story that is longer is cut at its beginning
@@ -131,7 +132,10 @@ async def status(request: web.Request) -> web.Response:
         facts["registry_problem"] = "see its log"  # a server's words name its users
     troubles = facts.get("troubles")
     if isinstance(troubles, list) and not peer.admin:  # their words name others' agents and paths
-        facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]
+        facts["troubles"] = [
+            {**one, "what": f"{one['event']} (its log has the details)", "todo": CATALOGUE[one["event"]].act}
+            for one in troubles
+        ]
     unreadable = facts.get("unreadable")
     if isinstance(unreadable, list):
         names = _names(context, peer)
