@@ -351,6 +351,21 @@ def test_without_systemd_a_daemon_is_restarted_by_a_line_that_can_be_typed() -> 
     assert subprocess.run(["sh", "-n", "-c", line], check=False).returncode == 0
 
 
+def test_the_line_that_tries_a_pager_has_its_words_quoted_and_no_secret_of_the_file() -> None:
+    """It can be typed; what a configuration keeps secret is shown nowhere, and then the line says what is missing."""
+    trouble = {"event": "notify.failed", "what": "the command of [notify] failed for agent.told: exit status 3"}
+    status = {"uid": 0, "config": "/f", "troubles": [trouble]}
+    (found,) = attention(Seen(status=status, pager=["env", "-i", "HOME=/root", "/p", "a b", "it's"]))
+    line = """echo '{"event": "agent.told"}' | env -i AGENT_WATCHDOG_EVENT=agent.told HOME=/root /p 'a b' 'it'"'"'s'"""
+    assert found.todo.endswith(f"; to try it: {line}")
+
+    (found,) = attention(Seen(status=status, pager=["env", "-i", "/p", "--token=0123456789abcdef0123"]))
+    assert "0123456789abcdef" not in found.todo
+    assert "; to try it (with the secret that /f has): echo " in found.todo
+    (found,) = attention(Seen(uid=5, status=status, pager=["env", "-i", "/p"]))
+    assert "; to try it as uid 0: echo " in found.todo
+
+
 def test_a_daemon_that_cannot_be_reached_is_not_called_gone() -> None:
     """B1: its lock tells that it lives; nobody is told to start a second one. The file is not to blame for a mode."""
     shut = {**WELL, "uid": 5, "status": None, "silence": "/r/c: not permitted to connect", "socket": "/r/c"}

@@ -265,7 +265,12 @@ def _trial(seen: Seen, trouble: dict[str, object]) -> str:
     words = [env, option, f"AGENT_WATCHDOG_EVENT={event}", *rest]
     uid = _owner(seen)
     whose = "" if uid == seen.uid else f" as uid {uid}"
-    return f'; to try it{whose}: echo \'{{"event": "{event}"}}\' | {shlex.join(words)}'
+    from watchdog.core.redaction import hide_secrets  # lazily: its patterns are compiled at import
+
+    line = shlex.join(words)
+    shown = hide_secrets(line)  # `doctor` is pasted into reports
+    hidden = "" if shown == line else f" (with the secret that {(seen.status or {}).get('config')} has)"
+    return f'; to try it{whose}{hidden}: echo \'{{"event": "{event}"}}\' | {shown}'
 
 
 def _clock(stamp: object) -> str:

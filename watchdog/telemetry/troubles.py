@@ -180,7 +180,11 @@ class _Trouble:
 def _remedy(one: _Trouble) -> str:
     found = (todo for part, todo in KEPT[one.event].remedies if part in one.what)
     todo = next(found, CATALOGUE[one.event].act)
-    return re.sub("`(agent-watchdog )?why AGENT`", f"`agent-watchdog why {one.name}`", todo) if one.name else todo
+    return (
+        re.sub("`(agent-watchdog )?why AGENT`", lambda _: f"`agent-watchdog why {one.name}`", todo)
+        if one.name
+        else todo
+    )
 
 
 class Troubles:
