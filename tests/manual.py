@@ -136,7 +136,8 @@ def described(options: tuple[Option, ...]) -> str:
 
 TARGETS = (
     "a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled, orphans or"
-    " all, on a registry that hosts share also with @HOST"
+    " all; several may be given. NAME@HOST means the agent NAME on another host, where several hosts share one"
+    " PostgreSQL registry; HOST is as `list --all-hosts` shows it"
 )
 FILES = (
     "/etc/agent-watchdog/agent-watchdog.toml\tthe configuration of the host's daemon; for one person"
@@ -174,7 +175,7 @@ def client_page() -> str:
             "DESCRIPTION",
             "The client of agent-watchdogd(8), for people, scripts and agents. It talks to the daemon of its own uid or"
             " to root's. Durations are written 90s, 15m or 2h.",
-            f"A TARGET is {TARGETS}; several at once.",
+            f"A TARGET is {TARGETS}.",
         ),
         ".SH OPTIONS\n" + described(whole.options),
         ".SH VERBS\n" + "".join(verbs_),

@@ -28,6 +28,8 @@ VERBS: dict[str, tuple[str, ...]] = {
         " starts its agent without a daemon too, and registers it as soon as there is one.",
         "--worktree, --temp-dir and --task name what is cleaned up after the end. `run` makes the temp dir"
         " (--temp-dir auto), you make the worktree before (git worktree add).",
+        "If the agent was killed or stopped through the watchdog, and standard error is a terminal, one line there says"
+        " by whose order, why, and where the whole story is.",
     ),
     "beat": (
         "One heartbeat. A call that is not understood is sent as a plain beat: a typing mistake in a hook must not"
@@ -105,8 +107,8 @@ WORDS = (
     " name, an id and one owner (a uid).",
     "beat\ta message from the agent: it makes progress. With a state: working, idle, waiting (for a human), blocked"
     " (by something else), done.",
-    "promise\tan agent that has sent a beat with WATCHDOG=1 or a state, or was started with --stall-after,"
-    " has promised to send more. Only silence against a promise counts.",
+    "promise\tan agent that has sent a beat (READY=1, STATUS= or STOPPING=1 alone is none), or was started with"
+    " --stall-after, has promised to send more. Only silence against a promise counts.",
     "silence\tthe time without a beat while the daemon was watching. Clock steps, suspend, a stopped or crashed"
     " daemon make no agent silent.",
     "after\tthe silence that is too long: --stall-after, else after_seconds of its policy"
@@ -186,10 +188,11 @@ VERDICT = (
     " debugger, or stopped from its terminal (wait_limit).",
     "7 healthy\tno promise; or silent for less than `after`, and its progress, where it reports one, moved within"
     " progress_limit. Nothing is done.",
-    "8 late\tsilent, but fewer than confirm_sweeps looks, or activity was seen, for busy_limit beyond its limit: by"
-    f" default it is stalled {(_POLICY.after + _POLICY.busy_limit) / timedelta(minutes=1):g} minutes after its last"
-    " beat at the latest, also while a child agent works on. Reported once.",
-    "9 stalled\telse. Its policy's ladder.",
+    "8 late\tsilent for too long, but either fewer than confirm_sweeps looks in a row have found it so, or activity"
+    " was seen. Activity is accepted for busy_limit beyond its limit: by default an agent is stalled"
+    f" {(_POLICY.after + _POLICY.busy_limit) / timedelta(minutes=1):g} minutes after its last beat at the latest,"
+    " even while a child agent works on. Reported once.",
+    "9 stalled\teverything else. The steps of its policy's ladder follow, by default the kill.",
     "An agent that beats and reports no human, but whose tmux pane shows a permission prompt, keeps its verdict;"
     " agent.needs_human and agent.human_answered come for it too. Its pane is looked at four times in one"
     " prompt_limit. An agent that is silent, or has not beaten yet (no hook runs before a folder is trusted), is"
@@ -211,16 +214,17 @@ DOUBTS = (
     "after a gap\tAfter a gap in its own ticks, a suspend, a restart, or when a beat file can be read again, every"
     " agent has one fresh `after`, once in one silence. After a gap, a suspend or a set clock no agent is killed"
     " for two intervals.",
-    f"pressure\tWhile the host is pressed (hold.cpu_pressure_percent, {_HOLD.cpu_pressure_percent:g} %, and a load"
-    " of two a core; or memory) it holds.",
+    f"pressure\tWhile the host is overloaded it holds: processes waited for a CPU in {_HOLD.cpu_pressure_percent:g} %"
+    " of the time (hold.cpu_pressure_percent) and the load is two a core, or memory is short.",
     f"mass stall\tWhen many fall silent together, or do not start ({_HOLD.mass_stall_count} agents and half of all),"
     " it holds. Agents that beat at different times become late one after another when all lose what they need. So"
-    " before a user's agent is killed for silence its others are asked: each that was not heard since this one can"
-    f" have been cut off, by its own rhythm, is silent with it; {_HOLD.mass_stall_count} and half of all that would"
-    " have beaten are a mass stall. An agent that rests, is on a lease, or cannot be heard is no witness. The agent"
-    " that is late first waits, where there are such others, until more than half of them were heard since it can"
-    " have been cut off; the timeline above is of an agent alone, or among others that beat more often than every"
-    " minute. After an outage the last to come back have their rhythm for it.",
+    " before the daemon kills a user's agent for silence, it looks at that user's other agents: one that should have"
+    " beaten by its own rhythm since this agent fell silent, and has not, counts as silent with it. Are"
+    f" {_HOLD.mass_stall_count} agents silent, and half of all that should have beaten, it is a mass stall. An agent"
+    " that rests, is on a lease, or cannot be heard says nothing either way. The first agent that is late therefore"
+    " waits until more than half of the others have beaten since it fell silent; the timeline above is that of an"
+    " agent alone, or among others that beat more often than every minute. After an outage, each agent may take as"
+    " long to come back as it usually takes between two beats.",
     "limit\tA hold is logged as hold.started and hold.ended. It delays each agent's kill for hold.max_seconds"
     f" ({span(timedelta(seconds=_HOLD.max_seconds))}) at most, or until `agent-watchdog unhold`.",
     "stopped on purpose\tAn agent that a debugger outside its tree holds, or that was stopped from its terminal"

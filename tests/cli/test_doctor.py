@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.world import World, git, make_repository, make_world, wait_for
 from watchdog.cli import doctor, trash_usage
 from watchdog.cli.diagnosis import CHECKS, attention, diagnose
 from watchdog.cli.doctor import _last_words, _user_daemons
-from watchdog.cli.seen import Seen
+from watchdog.cli.seen import Seen, has_systemd
 from watchdog.config.paths import places_for
 from watchdog.registry.sqlite import WAL_ROOM
 from watchdog.telemetry.catalogue import CATALOGUE
@@ -228,8 +229,8 @@ def test_a_command_is_for_the_daemon_that_is_meant() -> None:
     gone: dict[str, Any] = {**bad, "status": None, "silence": "refused", "places": {}}
     damaged = "SQLITE_CORRUPT; the file is damaged: restart the daemon"
     for seen, what, todo in (
-        ({**gone, "uid": 5}, "f: kil", "then systemctl --user start agent-watchdog (without systemd: agent-watchdogd)"),
-        (gone, "f: kil", "then systemctl start agent-watchdog (without systemd: agent-watchdogd)"),
+        ({**gone, "uid": 5}, "f: kil", "then systemctl --user start agent-watchdog (where it is not"),
+        (gone, "f: kil", "then systemctl start agent-watchdog (where it is not"),
         (bad, "f: kil", "check it with agent-watchdogd --check, then agent-watchdog reload"),
         ({"status": {"uid": 5, "config_waiting": ["a.b"]}}, "changed, but", "systemctl --user restart agent-watchdog"),
         ({"status": {"uid": 0, "config_waiting": ["a.b"]}}, "changed, but", "systemctl restart agent-watchdog"),
@@ -328,6 +329,43 @@ def test_a_refused_reload_is_one_finding() -> None:
     )
 
 
+NO_SYSTEMD = {"systemd": False, "unit": None, "bus": None, "linger": None}
+
+
+def test_without_systemd_no_remedy_is_a_command_of_its() -> None:
+    """On a host or in a container without it, `systemctl start agent-watchdog` was all that a person was told."""
+    for seen, _, _ in FINDINGS.values():
+        if "linger" in seen or "unit" in seen or "bus" in seen:
+            continue  # there is one
+        said = " ".join(one.todo for one in diagnose(Seen(**{**WELL, **NO_SYSTEMD, **seen})))
+        assert not re.search("systemctl|journalctl|loginctl|LimitNOFILE", said), said
+
+
+def test_without_systemd_a_daemon_is_restarted_by_a_line_that_can_be_typed() -> None:
+    """It ends the old one, waits for that, and starts the new one with the same file."""
+    status = {"uid": 0, "pid": 7, "config": "/x y.toml", "config_waiting": ["a.b"]}
+    (found,) = (one for one in diagnose(Seen(**{**WELL, **NO_SYSTEMD, "status": status})) if "changed" in one.what)
+    line = found.todo.removesuffix(" (agents keep running)")
+    assert line.startswith("kill 7; while kill -0 7 2>/dev/null; do sleep 1; done; ")
+    assert line.endswith("; agent-watchdogd --daemonize --config '/x y.toml'")
+    assert subprocess.run(["sh", "-n", "-c", line], check=False).returncode == 0
+
+
+def test_the_line_that_tries_a_pager_has_its_words_quoted_and_no_secret_of_the_file() -> None:
+    """It can be typed; what a configuration keeps secret is shown nowhere, and then the line says what is missing."""
+    trouble = {"event": "notify.failed", "what": "the command of [notify] failed for agent.told: exit status 3"}
+    status = {"uid": 0, "config": "/f", "troubles": [trouble]}
+    (found,) = attention(Seen(status=status, pager=["env", "-i", "HOME=/root", "/p", "a b", "it's"]))
+    line = """echo '{"event": "agent.told"}' | env -i AGENT_WATCHDOG_EVENT=agent.told HOME=/root /p 'a b' 'it'"'"'s'"""
+    assert found.todo.endswith(f"; to try it: {line}")
+
+    (found,) = attention(Seen(status=status, pager=["env", "-i", "/p", "--token=0123456789abcdef0123"]))
+    assert "0123456789abcdef" not in found.todo
+    assert "; to try it (with the secret that /f has): echo " in found.todo
+    (found,) = attention(Seen(uid=5, status=status, pager=["env", "-i", "/p"]))
+    assert "; to try it as uid 0: echo " in found.todo
+
+
 def test_a_daemon_that_cannot_be_reached_is_not_called_gone() -> None:
     """B1: its lock tells that it lives; nobody is told to start a second one. The file is not to blame for a mode."""
     shut = {**WELL, "uid": 5, "status": None, "silence": "/r/c: not permitted to connect", "socket": "/r/c"}
@@ -401,6 +439,8 @@ def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: Worl
     done = world.cli("doctor", "--config", str(world.config), check=False)
     assert f"{registry} has mode 0444: the daemon's own uid may not use it" in done.stdout
     starts = "systemctl --user start" if os.geteuid() else "systemctl start"
+    if not has_systemd(os.geteuid()):
+        starts = f"agent-watchdogd --daemonize --config {world.config}"
     assert f"do: chmod 600 {registry}, then {starts}" in done.stdout
 
     world.start(wait=False, prefix=BOUND)

@@ -34,6 +34,18 @@ def test_kill_prints_json_with_the_keys_of_the_command(office: Office, capsys: p
     assert (status, out.split(": ")[1]) == (0, "already dead")
 
 
+def test_what_was_not_cleaned_up_stands_beside_how_it_ended(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same words as without a failed hook, which has a line of its own; it said "Agent terminated gracefully"."""
+    office.worker.more = {"cleanup": [{"hook": "mine", "outcome": "failed", "message": "exit status 1"}]}
+    office.register("alpha", pid=office.process())
+    how = office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[1]["how"]
+    office.register("alpha", pid=office.process())
+    status, out, err = told(capsys, "kill", "alpha")
+    assert status == 1
+    assert err.rstrip().endswith(f": {how}; not everything was cleaned up:")
+    assert "  cleanup mine: failed; exit status 1\n" in out
+
+
 def test_kill_ends_with_1_when_any_target_lives_on(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
     """Each failure is a line on stderr; the others are ended."""
     office.register("alpha")

@@ -144,8 +144,8 @@ def ended_with_a_failed_hook(office: Office, name: str) -> str:
     registry.agents.transition(agent_id, {Status.RUNNING}, Status.ENDING, now=now, who="test", why="")
     for hook, outcome, message in (
         ("pane", HookOutcome.DONE, "closed"),
-        ("tracker", HookOutcome.FAILED, "exit status 3: no route to host"),
-        ("slow", HookOutcome.TIMEOUT, ""),
+        ("worktree", HookOutcome.FAILED, "exit status 3: no route to host"),
+        ("temp_dir", HookOutcome.TIMEOUT, ""),
     ):
         registry.history.open_run(f"{name}-{hook}", agent_id, hook, now)
         registry.history.finish_run(f"{name}-{hook}", outcome, message, now)
@@ -156,7 +156,7 @@ def ended_with_a_failed_hook(office: Office, name: str) -> str:
     return agent_id
 
 
-FAILED = ["cleanup hook tracker failed: exit status 3: no route to host", "cleanup hook slow ran out of time"]
+FAILED = ["cleanup hook worktree failed: exit status 3: no route to host", "cleanup hook temp_dir ran out of time"]
 
 
 def test_a_failed_hook_has_its_reason_wherever_its_agent_is_shown(

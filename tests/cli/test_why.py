@@ -141,6 +141,35 @@ def test_an_option_that_makes_a_difference_is_told_in_words(options: Json, words
     assert any(line.endswith("by uid 0: a person wanted it killed") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("pids", "words"),
+    [
+        ([10], "  Its main process (10) was stopped at the last scan (state T: by a signal)"),
+        ([10, 11], "  Its main process (10) was stopped"),
+        ([11], "  Its process 11 was stopped"),
+        ([11, 12], "  2 of its processes were stopped"),
+    ],
+)
+def test_an_agent_that_a_stranger_stopped_is_called_so_with_the_command_that_lets_it_go_on(
+    pids: list[int], words: str
+) -> None:
+    """The verdict is the same; `state T` alone, far below, was read by nobody at night."""
+    members = [{"pid": pid, "name": "sh", "via": "main", "state": "T" if pid in pids else "S"} for pid in (10, 11, 12)]
+    lines = list(story({"agent": agent("a", pid=10, members=members)}))
+    told = lines.index(next(line for line in lines if line.startswith(words)))
+    assert lines[told].endswith("If the agent is silent, that may be why.")
+    assert lines[told + 1] == f"  do: if that is not wanted, let it go on: kill -CONT {' '.join(map(str, pids))}"
+    assert sum("state T (stopped by a signal), known by main" in line for line in lines) == len(pids)
+
+
+@pytest.mark.parametrize("more", [{"why": "it is stopped in its terminal, by Ctrl-Z"}, {"status": "ending"}])
+def test_a_stop_that_is_explained_elsewhere_is_not_explained_twice(more: Json) -> None:
+    """A person's Ctrl-Z is in its line, and `fg` goes on with it; a kill stops processes itself."""
+    stopped = {"pid": 10, "name": "sh", "via": "main", "state": "T"}
+    one = {**agent("a", pid=10, members=[stopped]), **more}
+    assert not any("kill -CONT" in line for line in story({"agent": one}))
+
+
 def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
     """Registration, signals, verdict, who asked for the end and why, each process, each hook, what would change."""
     agent_id = office.register("alpha", task="T-1", stall_after_seconds=120, pid=office.process())

@@ -283,7 +283,7 @@ def test_d5_an_order_for_a_former_run_leaves_its_successor_alone(world: World) -
 
     assert world.json("kill", former)["message"].startswith("already dead")
     (request,) = world.story(former)["requests"]
-    assert request["outcome"]["message"] == "operator: 1 process ended on TERM"
+    assert request["outcome"]["message"] == "killed on request: 1 process ended on TERM"
     # A late message, by somebody who writes into the registry.
     world.sql(
         "INSERT INTO kill_request (request_id, agent_id, reason, by_text, options, status, members, evidence, outcome,"

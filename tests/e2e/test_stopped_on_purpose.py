@@ -108,3 +108,21 @@ def test_one_that_nobody_known_stopped_is_a_stall(world: World) -> None:
     for name in ("stopped", "traced"):
         world.wait_event("kill.requested", name=name)
     libc.ptrace(PTRACE_DETACH, pid, None, None)
+
+
+def test_why_says_that_a_stranger_stopped_it_and_what_lets_it_go_on(world: World) -> None:
+    """SIGSTOP leaves no other trace. Held, so that it stays a stalled agent that is looked at."""
+    world.start()
+    world.registered("stopped", *world.script("agent.py", "beat=0.3/3"))
+    world.wait_event("agent.first_beat", name="stopped")
+    world.cli("hold", "stopped")
+    main = main_of(world, "stopped")
+    os.kill(main, signal.SIGSTOP)
+
+    wait_for(lambda: world.story("stopped")["agent"]["verdict"] == "stalled", "the verdict is the same")
+    words = f"Its main process ({main}) was stopped at the last scan (state T: by a signal)"
+    wait_for(lambda: words in world.cli("why", "stopped").stdout, "`why` says that it is stopped")
+    assert f"do: if that is not wanted, let it go on: kill -CONT {main}\n" in world.cli("why", "stopped").stdout
+
+    os.kill(main, signal.SIGCONT)
+    wait_for(lambda: world.story("stopped")["agent"]["verdict"] == "healthy", "it beats again")

@@ -76,6 +76,8 @@ def test_an_agent_that_is_ended_gives_the_terminal_back(world: World) -> None:
         command = " ".join(world.script("agent.py", "beat=0.3/3", "deaf"))
         terminal.type(f"agent-watchdog run --name deaf -- {command}; echo status=$?")
         world.wait_status("deaf", "killed")
-        terminal.expect("status=137", 20)
+        said = terminal.expect("status=137", 20)
+        assert "agent-watchdog run: deaf was killed by the daemon: silent for " in said
+        assert "; the whole story: agent-watchdog why deaf\n" in said
         terminal.type("echo shell=$((20 + 3))")
         terminal.expect("shell=23")

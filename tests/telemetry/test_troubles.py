@@ -2,6 +2,7 @@
 
 import re
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def verdict(world: World) -> tuple[int, str]:
 def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tmp_path: Path) -> None:
     """The verdict, its exit status and `doctor`, each with cause and remedy; all is fine again when they work."""
     pager = tmp_path / "pager"
-    pager.write_text("#!/bin/sh\necho the gateway refused >&2\nexit 3\n")
+    pager.write_text('#!/bin/sh\ntest "$AGENT_WATCHDOG_EVENT" || exit 4\ncat\necho the gateway refused >&2\nexit 3\n')
     pager.chmod(0o755)
     with socket.create_server(("127.0.0.1", free_port())) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -130,6 +131,13 @@ def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tm
     assert "the gateway refused" in found.stdout
     assert "do: another program listens there: `ss -ltnp`" in found.stdout
     above, _, _ = found.stdout.partition("do: its output stands above (in the log: `why` of the line)")
+    line = found.stdout.partition("; to try it: ")[2].splitlines()[0]
+    tried = subprocess.run(["sh", "-c", line], env={}, capture_output=True, text=True, check=False, timeout=60)
+    assert (tried.returncode, tried.stdout, tried.stderr) == (
+        3,
+        '{"event": "agent.registered"}\n',
+        "the gateway refused\n",
+    )
     assert "the gateway refused" in above and "the gateway refused" in world.wait_event("notify.failed")["why"]
 
     world.wait_event("metrics.listening")
@@ -195,7 +203,7 @@ def test_a_hook_that_fails_is_found_until_it_works(world: World, tmp_path: Path)
     code, first = verdict(world)
     assert code == 1 and "the cleanup hook own failed for alpha" in first
     doctor = world.cli("doctor", check=False).stdout
-    assert "do: `why AGENT` has its output" in doctor and "`agent-watchdog reap` runs it again" in doctor
+    assert "do: `agent-watchdog why alpha` has its output" in doctor and "`agent-watchdog reap` runs it again" in doctor
     assert "the-words-that-it-printed" in world.cli("why", "alpha").stdout
 
     gate.touch()
@@ -210,3 +218,44 @@ def test_a_remedy_that_names_why_is_of_an_event_that_why_shows() -> None:
     named = {event for event, spec in CATALOGUE.items() if re.search(r"why AGENT", spec.act)}
     assert named <= OF_AGENTS | {"cleanup.hook_failed", "cleanup.hook_retried", "kill.unkillable"}
     assert not [event for event, spec in CATALOGUE.items() if re.search(r"`why`(?! of the line)", spec.act)]
+
+
+def test_what_the_configuration_no_longer_has_needs_no_attention() -> None:
+    """The trouble of a hook or source goes with it, also one that a try reports late; those that stay keep theirs."""
+    kept = Troubles(Later())
+    failed = {"agent_id": "a", "name": "alpha", "attempt": 3, "message": "exit status 1"}
+    for hook in ("mine", "worktree"):
+        kept.hear("cleanup.hook_failed", {**failed, "hook": hook})
+        kept.hear("source.unread", {"source": "hcom", "path": f"/{hook}", "why": "it is locked"})
+
+    kept.configure("hook", [("worktree",), ("pane",)])
+    kept.configure("source", [("hcom", "/worktree")])
+    kept.hear("config.reloaded", {"changed": ("hook", "source")})
+    kept.hear("cleanup.hook_retried", {**failed, "hook": "mine", "outcome": "timeout"})
+    kept.hear("source.unread", {"source": "hcom", "path": "/mine", "why": "it is locked"})
+
+    assert sorted(str(one["what"]) for one in kept.facts()) == [
+        "the [[source]] hcom at /worktree cannot be read: it is locked",
+        "the cleanup hook worktree failed for alpha: exit status 1",
+    ]
+
+
+def test_a_failing_hook_that_was_taken_out_is_no_longer_named_by_status(world: World) -> None:
+    """`status` is fine after the reload; `list` and `why` say that the hook is not tried again, and promise nothing."""
+    plain = world.config.read_text()
+    world.config.write_text(plain + '[[hook]]\nname = "mine"\nretries = 0\ncommand = ["/bin/false"]\n')
+    world.start()
+    world.registered("alpha", "sleep", "600")
+    world.cli("kill", "alpha", check=False)
+    world.wait_event("cleanup.hook_failed")
+    assert verdict(world)[0] == 1
+    assert "agent-watchdog reap then runs it again" in world.cli("why", "alpha").stdout
+
+    world.config.write_text(plain + '[[hook]]\nname = "other"\ncommand = ["/bin/true"]\n')
+    reload(world, "config.reloaded")
+
+    assert verdict(world)[0] == 0
+    gone = "the configuration no longer has this hook, so it is not tried again"
+    why = world.cli("why", "alpha").stdout
+    assert gone in why and "agent-watchdog reap" not in why and "It has ended; nothing will change." in why
+    assert gone in " ".join(world.cli("list", "--all").stdout.split())

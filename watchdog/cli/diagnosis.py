@@ -19,6 +19,7 @@ from watchdog.cli.output import ago, clock, entries, entry, size
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
+NOTIFY_FAILED = "notify.failed"
 SHOWN = 5  # faults of a file that one finding lists
 GIBIBYTE = 1 << 30
 WAL_LARGE = 32 << 20  # bytes: beyond its room of 8 MiB, and what one long transaction of ours may take
@@ -84,7 +85,7 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "it goes on watching, but heartbeats may not reach it; it does not hold such a silence against an agent",
             f"{shut}; the daemon is then reached again by itself, there is nothing to start"
             if shut
-            else f"try again; if that lasts, read its log, then {_systemctl(seen, 'restart')} (agents keep running)",
+            else f"try again; if that lasts, read its log, then {_restart(seen)} (agents keep running)",
         )
     elif seen.status is None and "not permitted to connect" in str(seen.silence):
         shut = _first_shut(seen)
@@ -132,7 +133,24 @@ def _systemctl(seen: Seen, verb: str) -> str:
 
 
 def _start(seen: Seen) -> str:
-    return f"{_systemctl(seen, 'start')} (without systemd: agent-watchdogd)"
+    if not seen.systemd:
+        return f"agent-watchdogd --daemonize{_with_config(seen)}"
+    return f"{_systemctl(seen, 'start')} (where it is not installed as a service: agent-watchdogd)"
+
+
+def _restart(seen: Seen) -> str:
+    """The same for one that runs. Without systemd its successor would find its lock held, so its end is waited for."""
+    if seen.systemd:
+        return _systemctl(seen, "restart")
+    pid = (seen.status or {}).get("pid", seen.living)
+    wait = f"while kill -0 {pid} 2>/dev/null; do sleep 1; done"
+    return f"kill {pid}; {wait}; agent-watchdogd --daemonize{_with_config(seen)}"
+
+
+def _with_config(seen: Seen) -> str:
+    """The option by which a daemon is started as the one that answers was, or by the file that `doctor` was given."""
+    file = (seen.status or {}).get("config") or seen.config_file
+    return f" --config {shlex.quote(file)}" if isinstance(file, str) and file.startswith("/") else ""
 
 
 def _elsewhere(seen: Seen) -> Iterator[Finding]:
@@ -174,7 +192,7 @@ def _sweeps(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"the last sweep was {seen.sweep_age:.0f} s ago; one is due every {interval:g} s",
             "no agent is judged meanwhile",
-            "look for sweep.failed, sweep.overrun and registry.unavailable in the log; then restart the daemon",
+            f"look for sweep.failed, sweep.overrun and registry.unavailable in the log; then {_restart(seen)}",
         )
 
 
@@ -220,7 +238,7 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"changed, but not in force: {', '.join(map(str, waiting))}",
             "these keys take effect at the next start",
-            f"{_systemctl(seen, 'restart')} (agents keep running)",
+            f"{_restart(seen)} (agents keep running)",
         )
 
 
@@ -233,8 +251,26 @@ def _troubles(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"{one.get('what')} ({often})",
             str(one.get("meaning")),
-            str(one.get("todo") or "see the log"),
+            str(one.get("todo") or "see the log") + _trial(seen, one),
         )
+
+
+def _trial(seen: Seen, trouble: dict[str, object]) -> str:
+    """The line that runs a failing command of [notify] as the daemon does: event on stdin, its environment alone."""
+    if trouble.get("event") != NOTIFY_FAILED or not seen.pager:
+        return ""
+    found = re.search(r" failed for ([\w.]+):", str(trouble.get("what")))
+    event = found[1] if found else "agent.needs_human"
+    env, option, *rest = seen.pager
+    words = [env, option, f"AGENT_WATCHDOG_EVENT={event}", *rest]
+    uid = _owner(seen)
+    whose = "" if uid == seen.uid else f" as uid {uid}"
+    from watchdog.core.redaction import hide_secrets  # lazily: its patterns are compiled at import
+
+    line = shlex.join(words)
+    shown = hide_secrets(line)  # `doctor` is pasted into reports
+    hidden = "" if shown == line else f" (with the secret that {(seen.status or {}).get('config')} has)"
+    return f'; to try it{whose}{hidden}: echo \'{{"event": "{event}"}}\' | {shown}'
 
 
 def _clock(stamp: object) -> str:
@@ -358,7 +394,7 @@ def _registry(seen: Seen) -> Iterator[Finding]:
 def _registry_remedy(seen: Seen, problem: str) -> str:
     if "the file is damaged" in problem:
         return (
-            f"{_systemctl(seen, 'restart')} (agents keep running): the damaged file is put aside, and registered"
+            f"{_restart(seen)} (agents keep running): the damaged file is put aside, and registered"
             " agents are watched again; then hold again what was held, and agent-watchdog unhold"
         )
     itself = "; the daemon goes on by itself"
@@ -372,7 +408,7 @@ def _registry_remedy(seen: Seen, problem: str) -> str:
     if "full" in problem.lower() or "No space" in problem:
         return f"make room on its disk (df -h {os.path.dirname(file) or '.'}){itself}"
     if "the file was removed or replaced" in problem:
-        return f"put {file} back{itself}; or {_systemctl(seen, 'restart')}, which begins with what lies there"
+        return f"put {file} back{itself}; or {_restart(seen)}, which begins with what lies there"
     return f"look at the disk of {file} (room, errors in dmesg, a mount that is gone), or put it back{itself}"
 
 
@@ -390,7 +426,7 @@ def _server_remedy(problem: str, host: str, port: str | None) -> str:
     if "read-only transaction" in problem:
         return "the server only reads (a standby?): name the one that writes in registry.url, or promote this one"
     return (
-        f"is the server running? pg_isready{options} shows; start it on its host (systemctl start postgresql),"
+        f"is the server running? pg_isready{options} shows; start it on its host,"
         " or correct host and port of registry.url"
     )
 
@@ -650,8 +686,17 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
             "warn",
             f"agents get no cgroup of their own ({seen.own_cgroup.removeprefix('none: ')})",
             "a process that drops marker, session and parent is lost when its agent's `run` has ended",
-            f"a systemd with cgroup v2{', and your user manager (loginctl enable-linger)' if _owner(seen) else ''}",
+            _cgroup_remedy(seen),
         )
+
+
+def _cgroup_remedy(seen: Seen) -> str:
+    yours = _owner(seen) != 0
+    if seen.systemd or seen.linger is not None:
+        return f"a systemd with cgroup v2{', and your user manager (loginctl enable-linger)' if yours else ''}"
+    if yours:
+        return "without systemd: root's daemon instead of your own, or a cgroup v2 directory that root gives to you"
+    return "without systemd: a cgroup v2 that root may write at /sys/fs/cgroup (in a container: mounted writable)"
 
 
 def _confinement(seen: Seen) -> Iterator[Finding]:
@@ -742,7 +787,7 @@ def _limits(seen: Seen) -> Iterator[Finding]:
             "warn",
             f"only {seen.open_files} descriptors are allowed",
             "each agent takes two or three; beyond that ends are found by sweeps, and registrations refused",
-            "LimitNOFILE=65536 in the unit, ulimit -n 65536 in a shell",
+            "LimitNOFILE=65536 in the unit" if seen.systemd else "ulimit -n 65536 in the shell that starts the daemon",
         )
     if seen.git is None:
         yield Finding(

@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 
 from watchdog.cli import trash_usage
-from watchdog.cli.diagnosis import diagnose
+from watchdog.cli.diagnosis import NOTIFY_FAILED, diagnose
 from watchdog.cli.output import clean, entries, say, say_json
-from watchdog.cli.seen import Seen, sweep_age
+from watchdog.cli.seen import Seen, has_systemd, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, socket_of
 from watchdog.client import client, sockets
 from watchdog.errors import WatchdogError
@@ -37,6 +37,7 @@ LOOK = 10.0  # seconds for one look at a file, a directory or a server that may 
 CONTAINERS = ("docker", "podman", "nerdctl", "apptainer")
 WAL_READ = range(123, 128)  # bytes of the `-shm` that readers lock (sqlite.org/walformat.html, 2.3.2)
 CHECK = 30.0  # seconds for `agent-watchdogd --check`, which has 20 of its own
+PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")  # as `command_hook` has it
 _UNIT = "agent-watchdog.service"
 _LOCK = "agent-watchdogd.lock"  # as `lock` has it
 
@@ -72,12 +73,15 @@ def look(socket_path: str, config: str | None) -> Seen:
     from importlib.metadata import packages_distributions  # lazily: a third of what each other verb imported
 
     seen = Seen(uid=os.geteuid(), socket=socket_path, interpreter=sys.executable)
+    seen.config_file = config and os.path.abspath(config)
     seen.distributions = sorted(set(packages_distributions().get("watchdog", [])))
     _within(seen, sys.executable, lambda: setattr(seen, "interpreter_closed", _closed(sys.executable)))
     _within(seen, f"the daemon at {socket_path}, or its directory", lambda: _ask(seen), 2 * LOOK)
     file = seen.status.get("config") if seen.status else None
     running = file if isinstance(file, str) and file.startswith("/") else None
+    seen.systemd = has_systemd(seen.status.get("uid", seen.uid) if seen.status else seen.uid)
     _within(seen, "agent-watchdogd --check", lambda: _check_config(seen, config, running), CHECK + LOOK)
+    _within(seen, "the configuration", lambda: _look_at_pager(seen, running))
     _within(seen, "systemctl", lambda: _look_at_systemd(seen), 2 * LOOK)
     _look_at_kernel(seen)
     _look_at_places(seen, config)
@@ -176,6 +180,18 @@ def _check_config(seen: Seen, named: str | None, running: str | None) -> None:
     seen.config = [line for line in lines if not line.startswith(mark)] if done.returncode else []
     if done.returncode and not seen.config:
         seen.config_unknown = f"{daemon} --check ended with status {done.returncode} and said nothing"
+
+
+def _look_at_pager(seen: Seen, file: str | None) -> None:
+    """The command of [notify] that fails, and what its environment takes from the daemon's (`owner.command_hook`)."""
+    status = seen.status or {}
+    if file is None or not any(one.get("event") == NOTIFY_FAILED for one in entries(status.get("troubles"))):
+        return
+    command = _section_of(file, "notify").get("command")
+    pairs = (pair.partition("=") for pair in _read(f"/proc/{status.get('pid')}/environ").split("\0"))
+    passed = [f"{name}={value}" for name, _, value in pairs if name in PASSED]
+    if isinstance(command, list):
+        seen.pager = ["env", "-i", *passed, *map(str, command)]
 
 
 def _look_at_systemd(seen: Seen) -> None:
@@ -322,16 +338,21 @@ def _look_at_trash(seen: Seen) -> None:
 
 def _state_of(config: str | None) -> str:
     """What the file says, where no daemon does; what is wrong with the file is reported by --check."""
+    path = config or os.environ.get("AGENT_WATCHDOG_CONFIG") or _default_config()
+    state = _section_of(path, "daemon").get("state_dir")
+    return state if isinstance(state, str) and state.startswith("/") else _default_state()
+
+
+def _section_of(path: str, name: str) -> Json:
+    """A section of a configuration file; empty where it cannot be read, or has none."""
     import tomllib  # lazily: as above
 
-    path = config or os.environ.get("AGENT_WATCHDOG_CONFIG") or _default_config()
     try:
         with open(path, "rb") as file:
-            section = tomllib.load(file).get("daemon")
+            section = tomllib.load(file).get(name)
     except (OSError, ValueError):
-        return _default_state()
-    state = section.get("state_dir") if isinstance(section, dict) else None
-    return state if isinstance(state, str) and state.startswith("/") else _default_state()
+        return {}
+    return section if isinstance(section, dict) else {}
 
 
 def _default_config() -> str:

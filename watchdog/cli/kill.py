@@ -58,6 +58,7 @@ _UNHOLD = """\
 Lift the hold on these agents. Without TARGET (root and admins): lift the hold on all agents, and the holds that the
 daemon set because it suspects itself or the host (see `status`). Silence goes on counting from where it was.
 """
+_UNCLEAN = "cleanup_failed"  # it is dead, and a hook has failed
 _TARGETS = "name, id, pid, tag:X, task:X, type:X, stalled, orphans or all; each with @HOST for another host's"
 _WAIT_SECONDS = 900.0
 _WAITS = "still working; `agent-watchdog why NAME` shows its progress, and Ctrl-C ends only this wait"
@@ -235,7 +236,9 @@ def _tell(result: Json) -> None:
     identifier = clean(result.get("agent_id"))
     name = clean(result.get("name") or identifier or "all agents")
     short = f" ({identifier[:8]})" if result.get("name") and identifier else ""
-    if not result.get("success"):
+    if result.get("error") == _UNCLEAN and result.get("how"):
+        warn(f"{name}{short}: {local(result['how'])}; not everything was cleaned up:")
+    elif not result.get("success"):
         warn(f"{name}{short}: {local(result.get('message') or result.get('error'))}")
     else:
         say(f"{name}{short}: {local(result.get('how') or result.get('message'))}")

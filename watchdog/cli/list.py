@@ -24,7 +24,7 @@ from watchdog.cli.output import (
     table,
     warn,
 )
-from watchdog.cli.seen import Seen, sweep_age
+from watchdog.cli.seen import Seen, has_systemd, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, ask
 from watchdog.core.agent import ENDED
 from watchdog.core.names import name_problem
@@ -141,7 +141,8 @@ def _banner(status: Json) -> Iterator[str]:
 
     ATTENTION is what `status` calls so; a hold of the daemon that ends by itself, and observe mode, are notes.
     """
-    seen = Seen(uid=os.geteuid(), status=status, sweep_age=sweep_age(status, datetime.now(UTC)))
+    age, systemd = sweep_age(status, datetime.now(UTC)), has_systemd(status.get("uid"))
+    seen = Seen(uid=os.geteuid(), status=status, sweep_age=age, systemd=systemd)
     needed, found = attention(seen), standstill(seen)
     lines = [f"{clean(one.what)}; {clean(one.meaning)}; do: {clean(one.todo)}" for one in found]
     yield from (f"ATTENTION: {line}" for one, line in zip(found, lines, strict=True) if one in needed)

@@ -26,11 +26,14 @@ class Seen:
     others: list[str] = field(default_factory=list)  # further control sockets that a daemon answers on
     left_to_us: dict[str, list[str]] = field(default_factory=dict)  # by their sockets: agents that are ours, they say
     user_daemons: list[tuple[int, str, int]] = field(default_factory=list)  # for root: uid, socket, its agents here
+    config_file: str | None = None  # the file that was named on the command line
     config: list[str] = field(default_factory=list)  # problems of the file, as `agent-watchdogd --check` tells them
+    pager: list[str] = field(default_factory=list)  # the words that run [notify]'s command by hand, where it fails
     config_warnings: list[str] = field(default_factory=list)
     config_unknown: str | None = None  # why that gave no result
     unanswered: list[str] = field(default_factory=list)  # looks of our own that did not come back
     sweep_age: float | None = None  # seconds since the last sweep
+    systemd: bool = True  # it runs here, and manages the services of the daemon's user: remedies name what can be typed
     unit: tuple[str, str] | None = None  # is-enabled, is-active; None: no systemd here
     bus: bool | None = None  # the system bus answers; None: no systemd
     linger: bool | None = None  # of a normal user with a systemd
@@ -57,3 +60,8 @@ def sweep_age(status: Json, now: datetime) -> float | None:
         if isinstance(last := status.get("last_sweep"), str):
             return (now - datetime.fromisoformat(last)).total_seconds()
     return None
+
+
+def has_systemd(uid: object) -> bool:
+    """Whether `systemctl` (of a user but root: `--user`) works here for that user: sd_booted(3), and its manager."""
+    return os.path.isdir("/run/systemd/system") and (uid == 0 or os.path.isdir(f"/run/user/{uid}/systemd"))

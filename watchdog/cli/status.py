@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from watchdog.cli.diagnosis import Finding, attention
 from watchdog.cli.output import ago, clean, clock, entries, entry, local, refused, say, say_json, size
-from watchdog.cli.seen import Seen, sweep_age
+from watchdog.cli.seen import Seen, has_systemd, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, ask
 
 _STATUS = """\
@@ -32,7 +32,8 @@ def status(arguments: argparse.Namespace) -> int:
     code, answer = ask(arguments, "GET", "/v1/status")
     if code >= 300:
         return refused(code, answer)
-    found = attention(Seen(uid=os.geteuid(), status=answer, sweep_age=sweep_age(answer, datetime.now(UTC))))
+    age, systemd = sweep_age(answer, datetime.now(UTC)), has_systemd(answer.get("uid"))
+    found = attention(Seen(uid=os.geteuid(), status=answer, sweep_age=age, systemd=systemd))
     if arguments.json:
         keys = ("severity", "what", "meaning", "todo")
         say_json({**answer, "attention": [{key: getattr(one, key) for key in keys} for one in found]})

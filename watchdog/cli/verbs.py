@@ -23,7 +23,8 @@ from watchdog.errors import DaemonUnreachable, WatchdogError
 
 _EPILOG = """\
 targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled,
-orphans, all; on a registry that hosts share also with @HOST, like alpha@HOST.
+orphans (processes that outlived their agent), all. NAME@HOST means the agent NAME on another host, where several
+hosts share one PostgreSQL registry; HOST is as `list --all-hosts` shows it.
 at night: `agent-watchdog list` (which agents), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (keep
 it from being killed), `kill NAME` (kill its whole process tree, then clean up). `VERB --help` says more.
 exit status: 0 done or already so, 1 failed for some target, 64 usage, 69 no daemon, 74 output cannot be written,

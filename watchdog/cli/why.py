@@ -21,6 +21,7 @@ _TOLD_ELSEWHERE = frozenset(
 _FIRST_MOMENTS, _LAST_MOMENTS = 5, 35  # of a history that are shown; `events --agent` has all
 _HOOK_TRIES = frozenset({"cleanup.hook_finished", "cleanup.hook_failed", "cleanup.hook_retried"})
 _BY_ITSELF = frozenset({"gone", "lost"})
+_NOT_AGAIN = "so it is not tried again"  # of a hook that the configuration no longer has
 _REASONS = {
     "stalled": "it had stalled",
     "expired": "its time to live was over",
@@ -70,7 +71,7 @@ def story(answer: Json) -> Iterator[str]:
                 yield f"  {clean(member.get('pid')):>8} {name:<16} cannot be read, known by {clean(member.get('via'))}"
                 continue
             yield (
-                f"  {clean(member.get('pid')):>8} {clean(member.get('name')):<16} state {clean(member.get('state'))}, "
+                f"  {clean(member.get('pid')):>8} {clean(member.get('name')):<16} {_state(member)}, "
                 f"known by {clean(member.get('via'))}, {clean(member.get('cpu_seconds'))} s of CPU"
             )
     for request in entries(answer.get("requests")):
@@ -107,12 +108,15 @@ def _next(answer: Json) -> Iterator[str]:
     for sentence in _list(agent.get("outlook")):
         yield f"  {local(sentence)}"
     ended, target = agent.get("completed_at") is not None, clean(agent.get("name"))
+    if not ended:
+        yield from _stopped(agent)
     if agent.get("needs_person") and not ended:
         pane = agent.get("pane")
         yield f"  do: answer it{f' in its pane: {clean(pane)}' if pane else ' where it runs'}"
-    if _list(agent.get("cleanup_failed")) and agent.get("status") == "ending":
+    failed = any(_NOT_AGAIN not in str(one) for one in _list(agent.get("cleanup_failed")))
+    if failed and agent.get("status") == "ending":
         yield "  do: correct what the cleanup hook names; it is tried again by itself, at last by the reaper"
-    elif _list(agent.get("cleanup_failed")):
+    elif failed:
         yield "  do: correct what the failed cleanup hook names; agent-watchdog reap then runs it again"
     for run in entries(answer.get("cleanup")):
         kept = run.get("hook") == "worktree" and run.get("status") == "kept"
@@ -125,6 +129,27 @@ def _next(answer: Json) -> Iterator[str]:
     for request in entries(answer.get("requests"))[-1:]:
         if resume := entry(request.get("outcome")).get("resume"):
             yield f"  do: to resume its conversation: {clean(resume)}"
+
+
+def _stopped(agent: Json) -> Iterator[str]:
+    """Processes that a signal has stopped: nothing of ours did that while it is running, and no verdict changes by it.
+
+    An agent that is stopped in its terminal has that in its line, and its shell's `fg` for it.
+    """
+    stopped = [clean(member.get("pid")) for member in entries(agent.get("members")) if member.get("state") == "T"]
+    if not stopped or agent.get("status") != "running" or "stopped in" in str(agent.get("why")):
+        return
+    main = clean(agent.get("pid"))
+    which = f"Its main process ({main}) was" if main in stopped else f"Its process {stopped[0]} was"
+    if main not in stopped and len(stopped) > 1:
+        which = f"{len(stopped)} of its processes were"
+    yield f"  {which} stopped at the last scan (state T: by a signal). If the agent is silent, that may be why."
+    yield f"  do: if that is not wanted, let it go on: kill -CONT {' '.join(stopped)}"
+
+
+def _state(process: Json) -> str:
+    state = clean(process.get("state"))
+    return "state T (stopped by a signal)" if state == "T" else f"state {state}"
 
 
 def _details(agent: Json) -> Iterator[str]:
@@ -301,7 +326,7 @@ def _before(evidence: Json, when: str) -> Iterator[str]:
     if evidence:
         yield f"  {when}:"
     for process in processes[:_PROCESSES]:
-        facts = [f"state {clean(process.get('state'))}", f"{clean(process.get('cpu_seconds'))} s of CPU"]
+        facts = [_state(process), f"{clean(process.get('cpu_seconds'))} s of CPU"]
         rss = process.get("rss_bytes")
         facts += [f"{rss / 2**20:.1f} MiB"] if isinstance(rss, int) else []
         facts += [f"in {clean(process['wchan'])}"] if process.get("wchan") else []

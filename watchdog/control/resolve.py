@@ -105,7 +105,7 @@ def _no_agents(context: ControlContext, peer: Peer, pid: str) -> AgentNotFound |
                 f"agent-watchdog kill {name}"
             )
     return ProcessNotFound(
-        f"{pid} is not the pid of an agent; the watchdog ends only what was registered"
+        f"{pid} is not the pid of an agent; the watchdog kills only what was registered"
         f" (see: agent-watchdog list; or agent-watchdog register --name N --pid {pid})"
     )
 

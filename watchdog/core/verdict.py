@@ -216,7 +216,7 @@ def _late(seen: Observation, policy: Policy) -> Judgement | None:
     looks = seen.late_looks + 1
     needed = max(policy.confirm_sweeps, 2) if seen.first_look else policy.confirm_sweeps
     if looks < needed:
-        return Judgement(Verdict.LATE, f"{silent}; look {looks} of {needed}")
+        return Judgement(Verdict.LATE, f"{silent}; not confirmed yet (look {looks} of {needed})")
     if seen.activity is not None and overdue(seen.silence, seen.after, seen.progress_age, policy) < policy.busy_limit:
         return Judgement(Verdict.LATE, f"{silent}, but {seen.activity} (accepted for {span(policy.busy_limit)})")
     return None

@@ -37,6 +37,11 @@ from watchdog.registry.rows import AgentEnd, Proof
 from watchdog.telemetry.metrics import Metrics
 
 RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
+_CAUSES = {
+    Reason.OPERATOR: "killed on request",
+    Reason.STOP: "stopped on request",
+    Reason.FAILED_TO_START: "not started",
+}
 NOT_ENDED = "not ended, "  # how an outcome of what could not be ended begins
 MOST_TOLD = 64  # processes in one line of the log; the history has all
 FAULTS = frozenset(  # that the kernel, or abort(3), sends for what a process itself did (signal(7))
@@ -357,7 +362,8 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
             if order.asked_at(progress.step)
             else "no process of it was left to kill"
         )
-    return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended{_ways(order, progress)}"
+    cause = _CAUSES.get(order.reason, order.reason.value)
+    return f"{cause}: {count} process{'' if count == 1 else 'es'} ended{_ways(order, progress)}"
 
 
 def _ended_with_a_part(order: KillOrder, progress: KillProgress) -> bool:

@@ -14,6 +14,7 @@ from watchdog.host.service_manager import ServiceManager
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.queue_handler import QueueHandler
+from watchdog.telemetry.troubles import Troubles
 
 # What agents, clients and the registry's rows go by: another one is another daemon.
 FIXED = ("daemon.host", "daemon.runtime_dir", "daemon.state_dir", "registry.url")
@@ -72,6 +73,18 @@ class LogOutput:
         """Write there, in that form, from that level on; and open a file anew, as after a rotation."""
         logger.change(self._sink, settings.log.level, settings.log.format, settings.log.file)
         self._sink.reopen()
+
+
+class ConfiguredEntries:
+    """The daemon's own recent errors, as far as they are about entries of the configuration."""
+
+    def __init__(self, troubles: Troubles) -> None:
+        self._troubles = troubles
+
+    def apply(self, settings: Settings) -> None:
+        """Errors of a hook or a source that the settings no longer have are forgotten."""
+        self._troubles.configure("hook", ((hook.name,) for hook in settings.hooks))
+        self._troubles.configure("source", ((source.kind, source.place()) for source in settings.sources))
 
 
 class ConfigReload:

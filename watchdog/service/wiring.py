@@ -70,7 +70,7 @@ from watchdog.registry.registry import Registry
 from watchdog.service.alerts import AlertCommand
 from watchdog.service.recovery import Recovery
 from watchdog.service.registry_poll import RegistryPoll
-from watchdog.service.reload import ConfigReload, Configured, LogOutput
+from watchdog.service.reload import ConfigReload, Configured, ConfiguredEntries, LogOutput
 from watchdog.service.scheduler import Scheduler
 from watchdog.service.status import DaemonStatus, StorageState, WatchState
 from watchdog.service.stored_orders import StoredOrders
@@ -469,6 +469,7 @@ def _service(layers: Layers) -> Parts:
         *(ending.kills, ending.cleanup, ending.stages.close),
         *(layers.owners.helpers, layers.owners.alerts, leftovers.retention, leftovers.shares),
         *(agents.fleet, status, scheduler, host.reserve, LogOutput(process.sink)),
+        ConfiguredEntries(layers.owners.troubles),
     )
     return Parts(
         clock=process.clock,

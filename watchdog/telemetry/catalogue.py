@@ -133,7 +133,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "agent.first_beat": EventSpec(INFO, "the first heartbeat arrived; from now on silence counts"),
     "agent.late": EventSpec(
         WARNING,
-        "silent for longer than agreed; not confirmed yet, or other activity is seen",
+        "silent for longer than it may be; not yet confirmed by a second look, or signs of work delay the verdict",
         "nothing yet; `agent-watchdog why AGENT`",
     ),
     "agent.recovered": EventSpec(
@@ -141,7 +141,7 @@ CATALOGUE: dict[str, EventSpec] = {
     ),
     "agent.stalled": EventSpec(
         WARNING,
-        "silent for longer than agreed, confirmed, with no sign of activity",
+        "silent for longer than it may be, confirmed by a second look, with no sign of work",
         "nothing: it is killed next. Often the same kind of agent? Set `--stall-after` or a `[[policy]]`",
     ),
     "agent.expired": EventSpec(
@@ -325,7 +325,11 @@ CATALOGUE: dict[str, EventSpec] = {
         "a safety check blocked a signal; the line gives the reason",
         "the line names the process (`pid`); the check errs on the safe side, kill it by hand if it must go",
     ),
-    "kill.finished": EventSpec(INFO, "the whole tree is proved dead; one line per kill"),
+    "kill.finished": EventSpec(
+        INFO,
+        "the whole tree is proved dead; one line per kill: its cause (`stalled`, `expired`, `lingering`, `not started`,"
+        " or `killed on request`, `stopped on request` where a person or program ordered it), and what ended by what",
+    ),
     "kill.unkillable": EventSpec(
         ERROR,
         "the kill did not end the whole tree; it is tried again with growing pauses",
@@ -452,8 +456,8 @@ CATALOGUE: dict[str, EventSpec] = {
         WARNING,
         "the command of [notify] failed or timed out; up to five different reasons are logged, once each, until"
         " it works again",
-        "its output stands above (in the log: `why` of the line); run it by hand as the daemon's uid, with an event on"
-        " stdin",
+        "its output stands above (in the log: `why` of the line); `agent-watchdog doctor` has the line that runs it by"
+        " hand",
     ),
     "notify.dropped": EventSpec(
         WARNING,

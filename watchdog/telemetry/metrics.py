@@ -69,7 +69,7 @@ FIGURES: dict[str, MetricSpec] = {
     ),
     "last_sweep_timestamp_seconds": MetricSpec(
         "when the last sweep ended, Unix time",
-        act="No agent is watched: `systemctl status agent-watchdog`, its journal, then restart it: agents keep running",
+        act="No agent is watched: `agent-watchdog doctor` says why and how to restart it; agents keep running",
     ),
     "sweep_seconds": MetricSpec(
         "how long sweeps took", act="above the interval: the host is overloaded, or /proc is slow"

@@ -6,8 +6,9 @@ about one agent, whose `why` has it; or it asks for nothing. What is kept is los
 is logged again by the next one.
 """
 
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -31,6 +32,7 @@ class TroubleKind:
     section: str = ""  # of the configuration: a reload that changes it ends this, too
     remedies: tuple[tuple[str, str], ...] = ()  # by a part of what it says; of anything else the catalogue's
     only: tuple[str, str] | None = None  # a field and its value: other events of that name are no trouble
+    named: tuple[str, ...] = ()  # fields that name its entry of `section`: only a reload without that entry ends it
 
 
 KEPT: dict[str, TroubleKind] = {
@@ -73,6 +75,7 @@ KEPT: dict[str, TroubleKind] = {
         ("source.readable",),
         None,
         "source",
+        named=("source", "path"),
     ),
     "sweep.failed": TroubleKind("sweeps fail: {error}", ("agent_id",), ("sweep.recovered", "agent.ended"), None),
     "sweep.scan_failed": TroubleKind("/proc could not be read: {error}", (), (), DAY),
@@ -86,12 +89,16 @@ KEPT: dict[str, TroubleKind] = {
         ("agent_id", "hook"),
         ("cleanup.hook_finished",),
         DAY,
+        "hook",
+        named=("hook",),
     ),
     "cleanup.hook_retried": TroubleKind(
         "the cleanup hook {hook} ran out of time for {name} in try {attempt} and is tried again: {message}",
         ("agent_id", "hook"),
         ("cleanup.hook_finished", "cleanup.hook_failed"),
         DAY,
+        "hook",
+        named=("hook",),
         only=("outcome", "timeout"),  # one that failed is tried again within seconds; one that hangs may hang for long
     ),
     "reap.failed": TroubleKind(
@@ -165,12 +172,19 @@ class _Trouble:
     since: datetime
     last: datetime
     mono: float  # of `last`
+    name: str  # of the agent that it is about; empty: of none
+    named: tuple[str, ...]  # the entry of the configuration that it is about
     count: int = 1
 
 
 def _remedy(one: _Trouble) -> str:
     found = (todo for part, todo in KEPT[one.event].remedies if part in one.what)
-    return next(found, CATALOGUE[one.event].act)
+    todo = next(found, CATALOGUE[one.event].act)
+    return (
+        re.sub("`(agent-watchdog )?why AGENT`", lambda _: f"`agent-watchdog why {one.name}`", todo)
+        if one.name
+        else todo
+    )
 
 
 class Troubles:
@@ -180,6 +194,18 @@ class Troubles:
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, ...], _Trouble] = {}
+        self._entries: dict[str, frozenset[tuple[str, ...]]] = {}  # what the configuration has, by section; all: {}
+
+    def configure(self, section: str, entries: Iterable[tuple[str, ...]]) -> None:
+        """From now on that section has these entries: what it no longer has needs no attention, and will need none."""
+        with self._lock:
+            self._entries[section] = frozenset(entries)
+            for key, one in list(self._kept.items()):
+                if not self._is_configured(KEPT[one.event], one.named):
+                    del self._kept[key]
+
+    def _is_configured(self, kind: TroubleKind, named: tuple[str, ...]) -> bool:
+        return not kind.named or kind.section not in self._entries or named in self._entries[kind.section]
 
     def hear(self, event: str, fields: Mapping[str, object]) -> None:
         """One event was logged."""
@@ -192,11 +218,14 @@ class Troubles:
         if kind is None or (kind.only is not None and str(fields.get(kind.only[0])) != kind.only[1]):
             return
         what, now, mono = _words(kind.says, fields), self._clock.now().wall, self._clock.mono()
+        named = tuple(str(fields.get(field)) for field in kind.named)
         with self._lock:
+            if not self._is_configured(kind, named):
+                return  # a try that had begun before it was taken out
             key = _key(event, fields)
             former = self._kept.pop(key, None)
             since, count = (former.since, former.count + 1) if former else (now, 1)
-            self._kept[key] = _Trouble(event, what, since, now, mono, count)
+            self._kept[key] = _Trouble(event, what, since, now, mono, str(fields.get("name") or ""), named, count)
             while len(self._kept) > MOST:
                 del self._kept[next(iter(self._kept))]
 
@@ -228,7 +257,7 @@ class Troubles:
         sections = {str(key).split(".")[0] for key in changed} if isinstance(changed, list | tuple) else set()
         with self._lock:
             for key, one in list(self._kept.items()):
-                if KEPT[one.event].section in sections:
+                if KEPT[one.event].section in sections and not KEPT[one.event].named:
                     del self._kept[key]
 
 

@@ -12,6 +12,7 @@ from tests.control.office import ALICE, HOST, ME, ROOT, Office, wait_for
 from watchdog.client import client
 from watchdog.core.agent import State, Status, Verdict
 from watchdog.core.observed_activity import ActivityKind
+from watchdog.telemetry.catalogue import CATALOGUE
 
 
 def stream(office: Office, path: str) -> Iterator[dict[str, object]]:
@@ -140,9 +141,9 @@ def test_status_says_whether_the_daemon_works(office: Office) -> None:
 
 @pytest.mark.skipif(not ROOT, reason="needs root, for another user")
 def test_the_words_of_the_daemon_s_errors_are_for_admins_alone(office: Office) -> None:
-    """They name agents and paths of others; that there are any, and the remedy, everybody sees."""
+    """They name agents and paths of others; that there are any, and the remedy without them, everybody sees."""
     office.register("alpha-secret")
-    trouble = {"event": "notify.failed", "what": "the pager failed for alpha-secret", "todo": "the line has its words"}
+    trouble = {"event": "notify.failed", "what": "the pager failed for alpha-secret", "todo": "why alpha-secret"}
     office.context.status.facts = lambda: {"troubles": [trouble]}  # type: ignore[method-assign]
     agent = next(iter(office.context.fleet))
     office.on_loop(lambda: agent.become(Status.UNKILLABLE))
@@ -152,7 +153,8 @@ def test_the_words_of_the_daemon_s_errors_are_for_admins_alone(office: Office) -
     _, theirs = office.ask_as(ALICE, "GET", "/v1/status")
 
     assert mine["troubles"] == [trouble] and mine["unkillable"][0]["why"] == "frozen: secret[7]"
-    assert theirs["troubles"] == [trouble | {"what": "notify.failed (its log has the details)"}]
+    public = {"what": "notify.failed (its log has the details)", "todo": CATALOGUE["notify.failed"].act}
+    assert theirs["troubles"] == [trouble | public]
     assert theirs["unkillable"][0]["why"] is None
 
 

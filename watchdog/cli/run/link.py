@@ -28,6 +28,7 @@ COALESCE_SECONDS = 0.5  # beats that come faster are passed on as one
 REFUSED_SECONDS = 60.0  # until registering is tried again where it was refused for a reason that may pass
 ANSWER_SECONDS = 5.0  # the daemon's own limit for its first byte
 REPLACE_SECONDS = 200.0  # that a former agent of the name may take to be ended and cleaned up after
+_ORDERED = (b'"ending"', b'"unkillable"')  # the status of an agent that an order is to end; found without `json`
 _MINOR = ("beat", "thread", "channel")  # what an end does not wait for
 
 
@@ -62,6 +63,7 @@ class Link:
         self.unreachable: str | None = None  # why the last try failed; None when the daemon answered
         self.busy = False  # it is there, but could not serve us
         self.knows_end = False  # it has answered to how our agent ended
+        self.end_ordered = False  # an order to end it was open by then, or its row was closed
         self._pid: int | None = None
         self._pid_told = False
         self._pid_sent = False  # with the registration
@@ -295,6 +297,7 @@ class Link:
             self._lost = None  # an older daemon does not understand it: then its own look has to do
         elif self._kind == "end":
             self._end, self._over, self.knows_end = None, True, status != 404
+            self.end_ordered = status == 404 or any(word in content for word in _ORDERED)
 
     def _registration_answered(self, status: int, refused: str | None, now: float) -> None:
         if refused is None:

@@ -331,6 +331,17 @@ class Wrapper:
         complaint = self.link.complaint or (str(self.link.refusal) if self.link.refusal is not None else None)
         if complaint is not None:
             _say(f"{self.options.name}: {complaint}")
+        if self.link.end_ordered and self.link.home is not None and os.isatty(2):
+            self._say_who_killed(self.link.home)
+
+    def _say_who_killed(self, home: str) -> None:
+        """A person at this terminal would otherwise see `Terminated` alone; a file or a pipe is the agent's own."""
+        from watchdog.cli.run.killed import killed_line  # lazily: most agents end by themselves
+
+        name, named = self.options.name, self.options.socket is not None
+        line = killed_line(name, self.options.agent_id, home, named=named)
+        if line is not None:
+            _say(line)
 
 
 def _send_sigio(descriptor: int) -> None:

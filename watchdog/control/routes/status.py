@@ -20,6 +20,7 @@ from watchdog.core.agent import Status
 from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, RegistryUnavailable
 from watchdog.registry.rows import AgentRow, EventRow, RequestRow, RunRow
+from watchdog.telemetry.catalogue import CATALOGUE
 from watchdog.telemetry.metrics import CONTENT_TYPE
 
 _EVENTS = 2000  # of one agent's history; a story that is longer is cut at its beginning
@@ -49,7 +50,7 @@ async def agents(request: web.Request) -> web.Response:
                         shown, context.safeguards.on(reg.owner_uid), everybody, _spared(context, shown)
                     )
             listed.append(entry)
-    await failures.add(context, listed)
+    await failures.add(context, listed, {hook.name for hook in context.settings.hooks})
     if tag is None:
         listed += [one for one in unwatched_of(context, peer) if name in (None, one["name"])]
     if flag(request, "all_hosts"):
@@ -95,7 +96,7 @@ async def agent(request: web.Request) -> web.Response:
         missing["history_problem"] = str(error) if peer.admin else "its log tells"  # a server's words name its users
     retries = {hook.name: hook.retries for hook in context.settings.hooks}
     ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
-    failed = failures.in_words(runs, ending=one.status is Status.ENDING)
+    failed = failures.in_words(runs, retries if here else None, ending=one.status is Status.ENDING)
     return web.json_response(
         {
             "agent": views.full(
@@ -106,7 +107,7 @@ async def agent(request: web.Request) -> web.Response:
                 observes=observes,
                 ending=ending,
                 spared=spared,
-                hooks_failed=bool(failed),
+                hooks_failed=failures.tried_again(failed),
             )
             | {"held_back": held_back(one, doubts, everybody, spared) if isinstance(one, Agent) else None}
             | await remote_hosts.differences(context, one)
@@ -131,7 +132,10 @@ async def status(request: web.Request) -> web.Response:
         facts["registry_problem"] = "see its log"  # a server's words name its users
     troubles = facts.get("troubles")
     if isinstance(troubles, list) and not peer.admin:  # their words name others' agents and paths
-        facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]
+        facts["troubles"] = [
+            {**one, "what": f"{one['event']} (its log has the details)", "todo": CATALOGUE[one["event"]].act}
+            for one in troubles
+        ]
     unreadable = facts.get("unreadable")
     if isinstance(unreadable, list):
         names = _names(context, peer)

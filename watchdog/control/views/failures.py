@@ -3,7 +3,7 @@
 An agent that ended well is no success while its worktree lies around: whoever lists it reads the reason beside it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from watchdog.agents.agent import Agent
 from watchdog.control.context import ControlContext, Json
@@ -15,23 +15,33 @@ from watchdog.errors import RegistryUnavailable
 from watchdog.registry.rows import RequestRow, RunRow
 
 _FAILED = {HookOutcome.FAILED.value: "failed", HookOutcome.TIMEOUT.value: "ran out of time"}
+NOT_CONFIGURED = "the configuration no longer has this hook, so it is not tried again"
 _RUNS, _CLEANS = "running", "cleanup"  # a run's status; a request's step
 _BY_ITSELF = {Reason.GONE: "It has ended by itself", Reason.LOST: "It ended with its boot"}
 _CLEANED = frozenset(str(status) for status in (*ENDED, Status.ENDING))
 
 
-def in_words(runs: Iterable[RunRow], *, ending: bool = False) -> list[str]:
+def in_words(runs: Iterable[RunRow], hooks: Container[str] | None = None, *, ending: bool = False) -> list[str]:
     """One sentence for each hook of these whose last try did not end well.
 
+    `hooks`: the names of those that the configuration has; None: it is another host's.
     `ending`: of an agent that is being cleaned up for the first time; there a hook that is tried again has failed.
     """
     said = []
     for run in runs:
         if run.status in _FAILED:
-            said.append(f"cleanup hook {run.hook} {_FAILED[run.status]}: {run.message or 'it gave no reason'}")
+            given_up = "" if ending or hooks is None or run.hook in hooks else f"; {NOT_CONFIGURED}"
+            said.append(
+                f"cleanup hook {run.hook} {_FAILED[run.status]}: {run.message or 'it gave no reason'}{given_up}"
+            )
         elif ending and _again(run) and run.message:
             said.append(f"cleanup hook {run.hook} is in try {run.attempts}; the one before: {run.message}")
     return said
+
+
+def tried_again(said: Iterable[str]) -> bool:
+    """Whether one of these hooks is still the configuration's, and so the reaper's."""
+    return any(NOT_CONFIGURED not in one for one in said)
 
 
 def ending(
@@ -64,10 +74,10 @@ def _again(run: RunRow) -> bool:
     return run.status == _RUNS and run.attempts > 1
 
 
-async def add(context: ControlContext, listed: list[Json]) -> None:
+async def add(context: ControlContext, listed: list[Json], hooks: Container[str] | None = None) -> None:
     """Put `cleanup_failed` beside each agent of a list that has ended, or is being cleaned up, and that may be shown.
 
-    A list is shown from memory while the registry is away; then without.
+    A list is shown from memory while the registry is away; then without. `hooks`: as `in_words` has it.
     """
     asked = [one for one in listed if "why" in one and one["status"] in _CLEANED]
     if not asked or context.status.facts().get("registry_problem"):
@@ -83,4 +93,4 @@ async def add(context: ControlContext, listed: list[Json]) -> None:
         found.setdefault(run.agent_id, []).append(run)
     for one in asked:
         runs_of = found.get(str(one["agent_id"]), ())
-        one["cleanup_failed"] = in_words(runs_of, ending=one["status"] == Status.ENDING)
+        one["cleanup_failed"] = in_words(runs_of, hooks, ending=one["status"] == Status.ENDING)

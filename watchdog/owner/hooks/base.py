@@ -1,13 +1,15 @@
 """The contract of cleanup hooks, built in or not: values in, values out, and their JSON form.
 
 A hook
-1. is told of one agent that has ended (`HookContext`) and puts one kind of thing in order;
+1. gets the facts of one agent that has ended (`HookContext`), and cleans up one kind of thing;
 2. touches only what was registered for that agent, as the owner, without following links or crossing mounts;
-3. writes down what it is about to do before it does it, and can be killed between any two steps: the next run with the
-   same `run_id` finishes, and a run after that finds nothing to do;
+3. may be killed at any moment, and is then run again with the same `run_id`. So each of its steps is either harmless to
+   repeat (an unlink: gone is gone, see the recipe), or writes down what it is about to do, so that the next run finds
+   how far this one came (`worktree` does, before it moves a tree). The next run completes the work; one
+   after that answers `nothing` or `done` and changes nothing;
 4. leaves alone what it does not understand, and answers `kept` with the reason in words. `failed` is for what a later
    try may fix; a failure never counts as "clean";
-5. may raise: whoever runs it turns that into `failed`.
+5. may raise: its caller turns that into `failed`.
 
 Tests: tests/owner/hooks/test_worktree.py, tests/owner/hooks/test_temp_dir.py.
 """
