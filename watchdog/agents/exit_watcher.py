@@ -1,7 +1,7 @@
-"""The ends of main processes: one epoll(7) over all pidfds, and a look at whoever has ended, at once.
+"""Watches for exits of main processes: one epoll(7) over all pidfds, and an immediate check of agents that exited.
 
-Levels, not edges: a pidfd that has become readable stays so, so it is asked until it says so, by each sweep too, and
-then noted in the agent. A lone end wakes us within a millisecond and costs a look at that agent alone.
+Level-triggered: a readable pidfd stays readable, so it is polled (also by each sweep) until its exit is noted in the
+agent. A single exit wakes the daemon within a millisecond and costs a check of that agent alone.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ class ExitWatcher:
     def __init__(self) -> None:
         self.look: Callable[[list[Agent]], Awaitable[None]] = _wait_for_the_sweep
         self._living: dict[int, Agent] = {}  # by pidfd
-        self._ready = select.epoll()  # itself readable while one of them is
+        self._ready = select.epoll()  # readable itself while one of the pidfds is
         self._gathered: list[Agent] = []
         self._looking: asyncio.Task[None] | None = None
         asyncio.get_running_loop().add_reader(self._ready, self._readable)
 
     def watch(self, agent: Agent) -> None:
-        """From now on, if it has a pidfd."""
+        """Begin to watch its pidfd, if it has one."""
         if agent.tree.pidfd is not None:
             self._ready.register(agent.tree.pidfd, select.EPOLLIN)
             self._living[agent.tree.pidfd] = agent
 
     def unwatch(self, agent: Agent) -> None:
-        """Before its pidfd is closed."""
+        """Call this before its pidfd is closed."""
         if agent.tree.pidfd is not None and self._living.pop(agent.tree.pidfd, None) is not None:
             self._ready.unregister(agent.tree.pidfd)
 
     def take(self) -> list[Agent]:
-        """Note and return who has ended since the last call."""
+        """Note and return the agents that exited since the last call."""
         ended = [self._living[descriptor] for descriptor, _ in self._ready.poll(0, max(1, len(self._living)))]
         for agent in ended:
             agent.exit.seen()
@@ -42,12 +42,12 @@ class ExitWatcher:
         return ended
 
     def stop(self) -> None:
-        """Look at nobody any more; a look that is running goes on."""
+        """Check no further agents; a running check finishes."""
         asyncio.get_running_loop().remove_reader(self._ready)
         self._gathered.clear()
 
     def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         self.stop()
         self._living.clear()
         self._ready.close()

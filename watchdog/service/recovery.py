@@ -1,4 +1,4 @@
-"""Takes up at start what an earlier daemon left in the registry for this host: its agents, and the orders on them."""
+"""Restores at start what an earlier daemon left in the registry for this host: its agents, and their kill orders."""
 
 from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.own_cgroup import CgroupPlacement
@@ -21,7 +21,7 @@ HUMAN = ("agent.needs_human", "agent.human_answered")
 
 
 class Recovery:
-    """Reads rows of its own host only, and gives them to whoever deals with them."""
+    """Reads rows of its own host only, and passes them to the parts that handle them."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Recovery:
         *,
         begun_anew: bool = False,
     ) -> None:
-        """`begun_anew`: the former registry was lost, so who lives gets its row again."""
+        """`begun_anew`: the former registry was lost, so living agents get their rows again."""
         self._settings = settings
         self._registrar = registrar
         self._fleet = registrar.fleet
@@ -46,13 +46,13 @@ class Recovery:
         self._begun_anew = begun_anew
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self._settings = settings
 
     async def restore_all(self) -> None:
-        """Agents and open orders, at start. An agent of another boot is lost.
+        """Restore agents and open orders, at start. An agent of another boot is lost.
 
-        None of its processes can live, so only its hooks are run. A row that cannot be read is said and left alone.
+        None of its processes can live, so only its hooks are run. An unreadable row is reported and left alone.
         """
         store, copies = self._store.store, self._tracker.read_copies()
         rows, problems = await self._store.read(store.live_agents, self._host)
@@ -88,10 +88,11 @@ class Recovery:
             await self._orders.lose(agent)
 
     async def _readopt(self, copies: list[AgentRow], unread: set[str], *, begun_anew: bool) -> None:
-        """Registered agents that live and that the registry does not know, or not with their process.
+        """Take in registered agents that live and that the registry does not have, or not with their process.
 
-        It was put back from an older copy while nobody was there. They are watched, and reported by `registry_poll`;
-        without a row none of them can be ended. One that was begun anew knows nobody: no row was taken on purpose.
+        It was restored from an older copy while no daemon ran. They are watched, and reported by `registry_poll`;
+        without a row none of them can be killed. A registry that was created anew has no agents: no row was removed on
+        purpose.
         """
         lost = await self._store.read(self._store.store.without_row, [row.agent_id for row in copies], self._host)
         for row in copies:
@@ -109,9 +110,9 @@ class Recovery:
 
 
 def _dropped_since(row: Registration, copy: Registration | None) -> int | None:
-    """The user to whom the process of a row that is still root's has dropped, as its copy says.
+    """The user to whom the process of a row that is still root's has dropped, by the registration backup.
 
-    The registry was put back from an older copy: from the process alone a user's sudo looks like root again.
+    The registry was restored from an older copy: judged by the process alone, a user's sudo looks like root again.
     """
     if copy is None or copy.identity is None or row.identity is None or not row.identity.same_process(copy.identity):
         return None

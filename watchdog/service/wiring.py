@@ -87,12 +87,12 @@ from watchdog.telemetry.metrics import Metrics
 from watchdog.telemetry.queue_handler import QueueHandler
 from watchdog.telemetry.troubles import Troubles
 
-REGISTRY_LEAVES = 3.0  # seconds for the last write, and again for the close of the connections
+REGISTRY_LEAVES = 3.0  # seconds for the last write, and again for closing the connections
 
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """This process as the command line has set it up. `read` gives the settings of a reload (SIGHUP)."""
+    """This process as set up by the command line. `read` gives the settings of a reload (SIGHUP)."""
 
     settings: Settings
     read: Callable[[], Settings]
@@ -105,7 +105,10 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What is there before any agent is: this host, its users and its registry. `begun_anew`: the former was lost."""
+    """The base that exists before any agent: this host, its users and its registry.
+
+    `begun_anew`: the former was lost.
+    """
 
     name: str
     boot_id: str
@@ -119,7 +122,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """What works for, or is told to, the people whose agents these are."""
+    """The parts that work for, or report to, the owners of agents."""
 
     helpers: HelperPool
     alerts: AlertCommand
@@ -134,7 +137,7 @@ class Owners:
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """The agents in memory, and what keeps them there."""
+    """The agents in memory, and the parts that maintain them."""
 
     fleet: Fleet
     holds: Holds
@@ -151,7 +154,7 @@ class Agents:
 
 @dataclass(frozen=True, slots=True)
 class Kills:
-    """What ends an agent and cleans up after it."""
+    """The parts that kill an agent and clean up after it."""
 
     scanner: ProcessScanner
     cleanup: CleanupRunner
@@ -162,7 +165,7 @@ class Kills:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What looks at everybody."""
+    """The parts of the sweep."""
 
     processes: ProcessWatch
     enforcement: Enforcement
@@ -172,7 +175,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What looks for what dead agents left, and keeps the registry small."""
+    """The parts that find what dead agents left, and keep the registry small."""
 
     orphans: Orphans
     hooks: FailedHooks
@@ -183,7 +186,7 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The parts by layer, as far down as the control socket looks."""
+    """The parts by layer, up to those that the control socket uses."""
 
     process: Startup
     host: Host
@@ -197,7 +200,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts that the main loop calls. `configured`: those that go by the settings, in the order of a reload."""
+    """The parts that the main loop calls. `configured`: those that depend on the settings, in the order of a reload."""
 
     clock: Clock
     host: str
@@ -231,7 +234,7 @@ class Parts:
 
 
 async def build(process: Startup, held: AsyncExitStack) -> Parts:
-    """Every part, lowest first. What has to be closed is, by `held`, in the other order."""
+    """Make every part, lowest first. `held` closes them in reverse order."""
     host = await _host(process, held)
     owners = _owners(process, host, held)
     agents = await _agents(process, host, owners, held)
@@ -249,7 +252,7 @@ async def _host(process: Startup, held: AsyncExitStack) -> Host:
     bounded.use(reader)
     held.callback(bounded.use, None)
     held.callback(reader.close)
-    with suppress(LookFailed):  # it is started again for the first look
+    with suppress(LookFailed):  # the first use starts it again
         await reader.call("hung", ())
     store = AsyncStore(Store(settings.registry_url))
     held.callback(store.close, REGISTRY_LEAVES)
@@ -257,7 +260,7 @@ async def _host(process: Startup, held: AsyncExitStack) -> Host:
     reserve = Reserve(settings.state_dir, settings.log.file, log)
     await reserve.round()
     process.sink.make_room = reserve.give_log
-    if not store.store.shared:  # a server's disk is another one
+    if not store.store.shared:  # a server has its own disk
         store.make_room = reserve.give
     process.supervisor.stepped()
     users = Users(clock, log)
@@ -269,9 +272,10 @@ async def _host(process: Startup, held: AsyncExitStack) -> Host:
 
 
 async def _open(store: AsyncStore, process: Startup, name: str) -> damage.Lost | None:
-    """Open the registry for this host. One that is damaged is moved aside, one may be missing: what is known of it.
+    """Open the registry for this host. A damaged one is moved aside; returns what is known of a lost one.
 
-    Then all agents are held at once: a start that is given up later would leave a new registry without the hold.
+    Then all agents are put on hold at once: a start that is given up later must not leave a new registry without the
+    hold.
     """
     settings, now, what = process.settings, process.clock.now().wall, f"registry {store.store.engines.place}"
     aside = partial(damage.put_aside, settings.registry_url, settings.state_dir, now)
@@ -349,7 +353,7 @@ def _ending(process: Startup, host: Host, owners: Owners, agents: Agents, held: 
         Close(store, clock, agents.tracker, cleanup, recorder, host.metrics, helpers),
     )
     kills = KillWorker(settings, store, clock, stages, recorder, host.users)
-    held.push_async_callback(kills.close)  # also where the start is given up
+    held.push_async_callback(kills.close)  # also when the start is given up
     safeguards = Safeguards(settings, store, clock, holds, process.log, host.users, host.steps)
     return Kills(scanner, cleanup, stages, kills, safeguards)
 

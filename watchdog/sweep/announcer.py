@@ -1,6 +1,6 @@
-"""What a sweep has found out about an agent, told once: a change of verdict, a human who is needed, its time is up.
+"""Reports each finding of a sweep about an agent once: a changed verdict, a needed human, an expiring time to live.
 
-What was said of the former condition may be said again later.
+A new condition may be reported again.
 """
 
 from watchdog.agents.agent import Agent
@@ -18,15 +18,15 @@ _EVENTS = {
 
 
 class Announcer:
-    """Tells the log and the history."""
+    """Reports to the log and the history."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
     def judged(self, agent: Agent, judgement: Judgement) -> None:
-        """Before the verdict is remembered: one line per change of it, and what is over with the former one.
+        """Before the verdict is stored: report a changed verdict, and what ends with the former one.
 
-        Late, seen doing something, and late again is one spell of silence: told once, until a beat ends it.
+        Late, observed active, and late again are one spell of silence: reported once, until a beat ends it.
         """
         heartbeat = agent.heartbeat
         asks = heartbeat.said.state is State.WAITING and heartbeat.ages.state_age >= agent.policy.prompt_limit
@@ -53,33 +53,36 @@ class Announcer:
         if judgement.verdict is Verdict.LATE:
             event = "agent.channel_lost" if agent.heartbeat.silence.hindrance.channel_lost else "agent.late"
         if judgement.verdict is Verdict.HEALTHY and former in (Verdict.LATE, Verdict.STALLED, Verdict.UNKNOWN):
-            # Who is only given more time, since we could not hear it, has not recovered before it speaks.
+            # An agent that only got more time because we could not hear it has not recovered before its next beat.
             agent.told.recover(later=not spoke and former is not Verdict.UNKNOWN)
             event = None if agent.told.recovering else "agent.recovered"
         if event is not None:
             self.once(agent, event, event, judgement.line)
 
     def needs_human(self, agent: Agent, text: str) -> None:
-        """It has waited for a human for too long: told once for each such wait, also over a restart of ours."""
+        """It has waited for a human for too long: reported once for each wait, also across restarts of the daemon."""
         if not agent.told.needed_human:
             agent.told.human(needed=True)
             self._recorder.tell("agent.needs_human", agent, text)
 
     def answered(self, agent: Agent, text: str) -> None:
-        """It waits for no human any more, which is told when it was told that it did."""
+        """It no longer waits for a human: reported if the wait was."""
         if agent.told.needed_human:
             agent.told.human(needed=False)
             self._recorder.tell("agent.human_answered", agent, f"it no longer waits for a person: {text}")
 
     def untouchable(self, agent: Agent) -> None:
-        """Its process is not its owner's, or not only (`ownership`): told once while this daemon runs."""
+        """Its process belongs not, or not only, to its owner (`ownership`): reported once per run of the daemon."""
         if agent.owner.untouchable is not None and not agent.told.untouchable_told:
             agent.told.untouchable()
             why = f"{agent.owner.untouchable}: its places, terminal and hooks are left alone meanwhile"
             self._recorder.tell("agent.untouchable", agent, why)
 
     def once(self, agent: Agent, key: str, event: str, text: str, kind: str = "") -> bool:
-        """Tell it unless `key` was told of the present condition (`kind`: see `Told.first`). Whether it was told."""
+        """Report it unless `key` was reported in the present condition (`kind`: see `first`).
+
+        Returns whether it was.
+        """
         if not agent.told.first(key, kind):
             return False
         self._recorder.tell(event, agent, text)

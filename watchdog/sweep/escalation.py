@@ -1,7 +1,7 @@
-"""The steps of a ladder that end nobody: `warn` tells, `nudge` types a line into the agent's pane or runs a command.
+"""The ladder steps that kill nothing: `warn` reports, `nudge` types a line into the agent's pane or runs a command.
 
-A step is committed before it is taken, so no restart takes it twice. The ladder ends where the agent obeys: at its next
-beat it begins anew. `stop` and `kill` are orders (`kill.worker`).
+A step is committed before it is taken, so no restart takes it twice. The ladder ends when the agent obeys, and starts
+over at its next beat. `stop` and `kill` are orders (`kill.worker`).
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.registry.store import AsyncStore
 
-COMMAND_SECONDS = 10.0  # for a nudge by command, as for a notice
+COMMAND_SECONDS = 10.0  # for a nudge command, as for a notification
 WELL = frozenset({Verdict.HEALTHY, Verdict.WAITING})
 
 
 class Escalation:
-    """Takes steps; which, and when, `core.decision` says. Nudges run beside the sweep."""
+    """Takes steps as `core.decision` decides. Nudges run beside the sweep."""
 
     def __init__(self, store: AsyncStore, helpers: HelperPool, recorder: EventRecorder) -> None:
         self._store = store
@@ -37,13 +37,16 @@ class Escalation:
         agent.ladder.climb(step, agent.heartbeat)
         if step is Step.WARN:
             self._recorder.tell("agent.told", agent, why)
-        elif agent.heartbeat.rhythm.renewed == judged:  # else it has spoken meanwhile
+        elif agent.heartbeat.rhythm.renewed == judged:  # else it has beaten meanwhile
             nudge = asyncio.create_task(self._nudge(agent, why), name=f"nudge {agent.agent_id}")
             self._nudges.add(nudge)
             nudge.add_done_callback(self._nudges.discard)
 
     def look(self, agent: Agent, judgement: Judgement) -> None:
-        """It may have obeyed: it spoke since, and is well. Well alone is who we could not hear for a while."""
+        """End the ladder if the agent has obeyed: it has beaten since and is healthy.
+
+        Healthy without a new beat only means that we could not receive beats.
+        """
         if (
             agent.ladder.rung is not None
             and judgement.verdict in WELL
@@ -54,7 +57,7 @@ class Escalation:
             agent.heartbeat.write_soon()
 
     async def close(self) -> None:
-        """Give up what is being typed or run."""
+        """Cancel running nudges."""
         for nudge in list(self._nudges):
             nudge.cancel()
         await asyncio.gather(*self._nudges, return_exceptions=True)
