@@ -1,4 +1,4 @@
-"""History that waits for a slow disk is bound, and one owner's agents leave room for the others'."""
+"""The history queue for a slow disk is bounded, and one owner's agents leave room for the others'."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ from watchdog.registry.store import AsyncStore, Store
 
 
 def test_one_owners_events_do_not_fill_the_queue(tmp_path: Path) -> None:
-    """They are counted; the log has all of them, and the next one is taken when some are written."""
+    """Further ones are counted; the log has all of them, and the next one is taken when some are written."""
     store = Store(f"sqlite:///{tmp_path}/registry.db").open()
     add(store, "m", owner_uid=1000)
     add(store, "a", owner_uid=1001)

@@ -1,4 +1,4 @@
-"""What an earlier daemon left is taken up in the right order."""
+"""The state left by an earlier daemon is restored in the right order."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ HOLDER = Holder(DaemonProcess(0, 4242, 7), "/run/agent-watchdog/control.sock", "
 
 
 class Parts:
-    """What taking up asks of the other parts of the daemon; `said`: of the worker, in order."""
+    """The parts that recovery calls; `said`: the calls to the worker, in order."""
 
     observe = False
 
@@ -41,7 +41,7 @@ class Parts:
         pass
 
     def settle(self, agent: Agent) -> None:
-        """Nobody else's."""
+        """No other daemon holds any agent."""
 
     async def connected(self, _: object) -> frozenset[int]:
         return frozenset()
@@ -54,7 +54,7 @@ class Parts:
 
 
 class Registry:
-    """What taking up asks of the registrar."""
+    """The parts of the registrar that recovery calls."""
 
     host, boot_id = "h1", "b1"
 
@@ -76,7 +76,7 @@ def test_an_order_for_an_agent_that_another_daemon_took_over_is_vetoed_before_it
         registrar = cast("Any", Registry(fleet, store, parts))
         orders = StoredOrders(everyone, registrar, Holds(), everyone, log)
         recovery = Recovery(everyone, registrar, everyone, everyone, orders)
-        parts.readmit = lambda agent, row, _: fleet.add(agent)  # type: ignore[attr-defined] # what tracker does of it
+        parts.readmit = lambda agent, row, _: fleet.add(agent)  # type: ignore[attr-defined] # as the tracker does
         if elsewhere:
             parts.settle = lambda agent: agent.left_to(HOLDER)  # type: ignore[method-assign]
         try:
