@@ -9,7 +9,7 @@ def put(agent: Agent, **state: object) -> None:
     """`silence`: its length so far."""
     beat, silence = agent.heartbeat, agent.heartbeat.silence
     spoken = (beat.said, beat.rhythm, beat.subagents, beat.ages, silence, silence.doubts, beat)
-    parts = (*spoken, agent.tree, agent.exit, agent.judged, agent.ending, agent.owner, agent.told, agent)
+    parts = (*spoken, agent.tree, agent.exit, agent.judged, agent.ending, agent.owner, agent.reported, agent)
     for name, value in state.items():
         if name == "silence":
             silence.lasted = value  # type: ignore[assignment] # given by the test

@@ -49,7 +49,7 @@ def test_a_displayed_agent_is_a_copy_with_present_ages() -> None:
 def test_foreign_text_is_reported_five_times_per_kind() -> None:
     """For rejected messages and reasons of holds, which may differ each time; our own are reported beside them."""
     one = agent()
-    assert sum(one.told.first_refusal(f"rejected {n}", "rejected ") for n in range(1000)) == 5
-    assert sum(one.told.first(f"held operator {n}", "held operator ") for n in range(1000)) == 5
-    assert [one.told.first("agent.late"), one.told.first("agent.late")] == [True, False]
-    assert (len(one.told.events), len(one.told.refused)) == (6, 5)
+    assert sum(one.reported.first_refusal(f"rejected {n}", "rejected ") for n in range(1000)) == 5
+    assert sum(one.reported.first(f"held operator {n}", "held operator ") for n in range(1000)) == 5
+    assert [one.reported.first("agent.late"), one.reported.first("agent.late")] == [True, False]
+    assert (len(one.reported.events), len(one.reported.refused)) == (6, 5)

@@ -60,11 +60,11 @@ def test_an_exited_agent_is_noted_and_collected_once(start: Start) -> None:
         (one, process), (other, _) = start("a"), start("b")
         watcher.watch(one)
         watcher.watch(other)
-        assert watcher.take() == []
+        assert watcher.collect() == []
         end(process)
-        assert watcher.take() == [one]
+        assert watcher.collect() == [one]
         assert (one.exit.ended, other.exit.ended) == (True, False)
-        assert watcher.take() == []
+        assert watcher.collect() == []
 
     play(story)
 
@@ -83,7 +83,7 @@ def test_further_exits_gather_while_a_check_runs(start: Start) -> None:
             if sum(map(len, looks)) == 3:
                 over.set()
 
-        watcher.look = look
+        watcher.subscribe(look)
         agents = [start(name) for name in "abc"]
         for agent, _ in agents:
             watcher.watch(agent)
@@ -110,7 +110,7 @@ def test_an_unwatched_agent_is_not_reported(start: Start) -> None:
         watcher.unwatch(agent)
         watcher.unwatch(agent)
         end(process)
-        assert watcher.take() == []
+        assert watcher.collect() == []
         assert not agent.exit.ended
 
     play(story)
@@ -123,6 +123,6 @@ def test_an_agent_without_a_pidfd_is_left_to_the_sweep() -> None:
         agent = Agent(Registration("a" * 32, "a", os.geteuid(), "host", "boot"), Policy(), Status.RUNNING)
         watcher.watch(agent)
         watcher.unwatch(agent)
-        assert watcher.take() == []
+        assert watcher.collect() == []
 
     play(story)

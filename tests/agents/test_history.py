@@ -21,12 +21,12 @@ def test_one_owners_events_do_not_fill_the_queue(tmp_path: Path) -> None:
         registry = AsyncStore(store)
         recorder = EventRecorder(registry, Clock(), Recorder())
         for _ in range(OF_ONE + 50):
-            recorder.tell("agent.late", agent("m"), "silent")
+            recorder.record("agent.late", agent("m"), "silent")
         lost = [recorder.lost]
-        recorder.tell("agent.late", agent("a", uid=1001), "silent")
+        recorder.record("agent.late", agent("a", uid=1001), "silent")
         lost.append(recorder.lost)
         await registry.write(store.add_event, "t", "m", "t", "w", Clock().now().wall)  # after those
-        recorder.tell("agent.late", agent("m"), "silent")
+        recorder.record("agent.late", agent("m"), "silent")
         await registry.write(store.add_event, "t", "m", "t", "w", Clock().now().wall)
         return [*lost, recorder.lost]
 

@@ -17,10 +17,10 @@ def hold(number: int, agent_id: str | None = "a1", minutes: int | None = None) -
 def test_holds_that_another_host_put_and_lifted_are_reported_once() -> None:
     """Begun, then nothing new, then ended."""
     holds = Holds()
-    assert holds.agree([hold(1)], holds.ids()) == ([hold(1)], [])
+    assert holds.sync_with_registry([hold(1)], holds.ids()) == ([hold(1)], [])
     assert holds.reason_for("a1", NOW) == "reason 1 (by uid 0)"
-    assert holds.agree([hold(1)], holds.ids()) == ([], [])
-    assert holds.agree([], holds.ids()) == ([], [hold(1)])
+    assert holds.sync_with_registry([hold(1)], holds.ids()) == ([], [])
+    assert holds.sync_with_registry([], holds.ids()) == ([], [hold(1)])
     assert holds.reason_for("a1", NOW) is None
 
 
@@ -31,18 +31,18 @@ def test_changes_made_here_while_the_registry_is_read_stay() -> None:
     holds.lift("a1")
     holds.expire(NOW + timedelta(minutes=2))
     holds.put(hold(3, "a3"))
-    assert holds.agree([hold(1), hold(2, "a2", minutes=1)], known) == ([], [])
+    assert holds.sync_with_registry([hold(1), hold(2, "a2", minutes=1)], known) == ([], [])
     assert [row.id for row in holds.current(NOW)] == [3]
-    assert holds.agree([hold(3, "a3")], holds.ids()) == ([], [])
+    assert holds.sync_with_registry([hold(3, "a3")], holds.ids()) == ([], [])
 
 
 def test_a_hold_that_is_found_in_the_registry_first_is_added_all_the_same() -> None:
     """Its row is committed before its caller is back in the loop."""
     holds = Holds([hold(1)])
-    holds.agree([hold(1), hold(2)], holds.ids())
+    holds.sync_with_registry([hold(1), hold(2)], holds.ids())
     assert {row.id for row in holds.lift("a1")} == {1, 2}
     holds.put(hold(2))
-    assert holds.agree([hold(2)], holds.ids()) == ([], [])
+    assert holds.sync_with_registry([hold(2)], holds.ids()) == ([], [])
     assert [row.id for row in holds.current(NOW)] == [2]
 
 

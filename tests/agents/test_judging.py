@@ -120,9 +120,9 @@ def test_an_agent_that_has_yet_to_start_gets_one_fresh_limit_too() -> None:
     one.heartbeat.said.promise(True)
     one.watch(0.0, 290.0, 300.0)
     for _ in range(3):
-        one.heartbeat.silence.forgive()
+        one.heartbeat.silence.grant_fresh_limit()
     one.watch(290.0, 399.0, 300.0)
     assert not judge(judging.observe(one, Presence.ALIVE, 399.0, 10.0), one.policy).overdue
     one.watch(399.0, 401.0, 300.0)
-    one.heartbeat.silence.forgive()
+    one.heartbeat.silence.grant_fresh_limit()
     assert judge(judging.observe(one, Presence.ALIVE, 401.0, 10.0), one.policy).overdue

@@ -28,25 +28,25 @@ def events(directory: Path, count: int) -> None:
 
 
 def test_a_count_that_grew_names_the_victim(agent: Agent, tmp_path: Path) -> None:
-    assert oom.told(agent) is None
+    assert oom.oom_kill_reason(agent) is None
     events(tmp_path / "own", 3)
-    assert oom.told(agent) == f"killed by the kernel's OOM killer (oom_kill 2 in {tmp_path}/own)"
+    assert oom.oom_kill_reason(agent) == f"killed by the kernel's OOM killer (oom_kill 2 in {tmp_path}/own)"
 
 
 def test_the_cgroup_above_counts_when_the_own_one_is_gone(agent: Agent, tmp_path: Path) -> None:
     """systemd removes a scope as soon as it is empty; the count above may refer to others."""
     (tmp_path / "own/memory.events").unlink()
-    assert oom.told(agent) is None
+    assert oom.oom_kill_reason(agent) is None
     events(tmp_path / "above", 2)
-    assert oom.told(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/above)"
+    assert oom.oom_kill_reason(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/above)"
 
 
 def test_a_shell_that_reports_its_programs_death_is_believed(agent: Agent, tmp_path: Path) -> None:
     """`run -- sh -c "claude …"`: the kernel killed the shell's child, and the shell exits with 128 + 9 (sh(1p))."""
     agent.exit.signal, agent.exit.code = None, 128 + signal.SIGKILL
-    assert oom.told(agent) is None
+    assert oom.oom_kill_reason(agent) is None
     events(tmp_path / "own", 2)
-    assert oom.told(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/own)"
+    assert oom.oom_kill_reason(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/own)"
 
 
 @pytest.mark.parametrize("ended", [None, signal.SIGTERM])
@@ -54,4 +54,4 @@ def test_another_death_is_not_reported_as_an_oom_kill(agent: Agent, tmp_path: Pa
     """The victim was a child of the agent."""
     events(tmp_path / "own", 2)
     agent.exit.signal = ended
-    assert oom.told(agent) is None
+    assert oom.oom_kill_reason(agent) is None

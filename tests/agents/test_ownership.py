@@ -31,7 +31,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: setuid pr
 U, V = 12001, 12002
 # (file, function): why it may use the owner without a check of the process.
 ALLOWED = {("control/routes/purge.py", "_purge"): "an ended agent's row: it has no process"}
-ASKS = {"call", "call_alone", "type_keys", "run_notice"}
+ASKS = {"call", "call_in_fresh_helper", "type_keys", "run_notice"}
 
 
 def agent_of(pid: int, owner: int) -> Agent:

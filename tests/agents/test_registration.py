@@ -1,4 +1,4 @@
-"""Who may register what: real processes, a real registry and real notify sockets."""
+"""Rights and rules of registration: real processes, a real registry and real notify sockets."""
 
 import asyncio
 import os

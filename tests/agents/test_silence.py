@@ -59,14 +59,14 @@ def test_an_agent_that_may_not_have_been_heard_gets_one_fresh_limit_per_silence(
     one = agent()
     one.beat(Beat(), 0, WALL)
     one.heartbeat.silence.lasted, one.heartbeat.silence.doubts.late_looks = 100 * S, 1
-    one.heartbeat.silence.forgive()
+    one.heartbeat.silence.grant_fresh_limit()
     assert (one.heartbeat.silence.counted, one.heartbeat.silence.doubts.late_looks) == (0 * S, 0)
     for _ in range(20):
         one.heartbeat.silence.lasted += 100 * S
-        one.heartbeat.silence.forgive()
+        one.heartbeat.silence.grant_fresh_limit()
     assert one.heartbeat.silence.forgiven == one.heartbeat.silence.after
     one.heartbeat.silence.doubts.late_looks = 1
-    one.heartbeat.silence.forgive()
+    one.heartbeat.silence.grant_fresh_limit()
     assert one.heartbeat.silence.doubts.late_looks == 1, "nothing more is forgiven, so what was confirmed stays so"
     one.beat(Beat(), 0, WALL)
     assert one.heartbeat.silence.counted == one.heartbeat.silence.lasted == 0 * S
@@ -92,7 +92,7 @@ def test_unreadable_time_stays_forgiven_after_a_late_sweep() -> None:
     one.beat(Beat(), 0, WALL)
     one.watch(0, 0, 1)
     silent(one, unread=600, read=30)
-    one.heartbeat.silence.forgive()
+    one.heartbeat.silence.grant_fresh_limit()
     assert one.heartbeat.silence.counted == 30 * S
 
 

@@ -36,7 +36,7 @@ class Room:
     def __init__(self, agent: Agent, started: int) -> None:
         self.vetoes: list[tuple[str, str]] = []
         self.events: list[str] = []
-        told = SimpleNamespace(tell=lambda event, _agent, _why: self.events.append(event))
+        told = SimpleNamespace(record=lambda event, _agent, _why: self.events.append(event))
         kills = SimpleNamespace(cancel_automatic=lambda one, why: self.vetoes.append((one.agent_id, why)))
         settings = SimpleNamespace(host="host", runtime_dir="/nowhere")
         parts: Any = told, HelperPool(), kills, settings, Forwarder()

@@ -140,7 +140,7 @@ def test_a_list_of_sessions_ends_states_without_a_hook_for_every_agent_type(
     assert here is not None
     reg = Registration("a", "a", os.geteuid(), "host", identity.boot_id(), identity=here, agent_type="reviewer")
     agent, fleet, clock = Agent(reg, Policy(), Status.RUNNING), Fleet(), Clock()
-    agent.heartbeat.reads_answers()
+    agent.heartbeat.note_reader()
     now = clock.now()
     agent.beat(Beat(state=State.WORKING), now.mono, now.wall)
     agent.heartbeat.silence.lasted = timedelta(seconds=quiet)

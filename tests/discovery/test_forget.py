@@ -22,7 +22,7 @@ class Owner:
         self.entries = entries
         self.closed: list[dict[str, Any]] = []
 
-    async def call_alone(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> Any:
+    async def call_in_fresh_helper(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> Any:
         if args["path"] == "/broken":
             raise OwnerCallFailed("late", "no answer")
         if call == "source_discover":

@@ -49,7 +49,7 @@ class Owner:
         self.asked = list[dict[str, Any]]()
         self.error: OwnerCallFailed | None = None
 
-    async def call_alone(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
+    async def call_in_fresh_helper(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
         assert (uid, call) == (7, "source_forget")
         self.asked.append(args)
         if self.error is not None:
@@ -107,7 +107,7 @@ def test_a_registry_that_cannot_be_written_delays_no_other(monkeypatch: pytest.M
         parts.clock.at += timeout if args["path"] == "/hangs" else 0.1
         raise OwnerCallFailed("late", "no answer")
 
-    monkeypatch.setattr(owner, "call_alone", late)
+    monkeypatch.setattr(owner, "call_in_fresh_helper", late)
 
     async def play() -> None:
         for _ in range(2):

@@ -213,7 +213,7 @@ def obedient(started: list[subprocess.Popen[str]], agent_id: str, notify: str) -
 
 
 def tell(process: subprocess.Popen[str], word: str) -> None:
-    """Have it obey a word, and wait until it has."""
+    """Send it a command, and wait until it has obeyed."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(f"{word}\n")
     process.stdin.flush()

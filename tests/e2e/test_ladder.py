@@ -85,7 +85,7 @@ def test_it_ends_at_the_first_step_that_the_agent_obeys(world: World, obeys: str
 
 
 @heavy
-def test_a_ladder_that_ends_at_stop_leaves_whom_it_asked(world: World) -> None:
+def test_a_ladder_that_ends_at_stop_leaves_the_asked_agent_running(world: World) -> None:
     """Asked once; no signal, and the agent keeps running."""
     ladder(world, "stop")
     world.start()

@@ -236,7 +236,7 @@ def test_a_datagram_to_the_others_socket_is_no_beat(world: World, people: tuple[
     assert ben.send(daemons_socket, word) == "sent"
     assert ben.send(wrappers, word) == "sent"
     world.wait_event("beat.rejected", name="told")
-    # Her own messages come after his on the same sockets: when they are received, his have been read.
+    # Her own messages come after ben's on the same sockets: when they are received, ben's have been read.
     for name, path in (("told", daemons_socket), ("hers", wrappers)):
         assert ann.send(path, "WATCHDOG=1\nX_AGENT_STATE=idle") == "sent"
         wait_for(lambda name=name: world.agents()[name]["state"] == "idle", f"{name} is heard")  # type: ignore[misc] # bound
@@ -292,7 +292,7 @@ def test_stalled_agents_of_each_are_killed_and_cleaned_up_as_their_owner(
 
 
 def test_places_of_another_user_named_by_an_agent_are_not_touched(world: World, people: tuple[Person, Person]) -> None:
-    """His agent names her directory as temp dir and her file as heartbeat: his uid has no access: nothing is done."""
+    """ben's agent names ann's directory as temp dir and her file as heartbeat: without access, nothing is done."""
     ann, ben = people
     theirs = world.dir / "hers"
     theirs.mkdir(mode=0o755)
@@ -318,7 +318,7 @@ def test_places_of_another_user_named_by_an_agent_are_not_touched(world: World, 
 def test_a_flood_of_another_users_own_socket_loses_none_of_two_hundred_beats(
     world: World, people: tuple[Person, Person]
 ) -> None:
-    """Each agent has its own socket: ben floods his without pause, ann's 200 beats are all counted."""
+    """Each agent has its own socket: ben floods one without pause, ann's 200 beats are all counted."""
     ann, ben = people
     world.start()
     _, his = ben.registered("flooder", "sleep")

@@ -34,7 +34,7 @@ def heard(world: World, agent: FakeVendor, event: dict[str, Any]) -> None:
 
 
 def test_a_session_without_run_is_reported_and_not_killed(world: World) -> None:
-    """From its first event to its end; processes that it leaves running stay: nobody gave it into our care."""
+    """From its first event to its end; processes that it leaves running stay: no user gave it into our care."""
     world.start()
     with FakeVendor("claude", world.environ, HOOK) as agent:
         left = heard_out(world, agent)

@@ -72,7 +72,7 @@ def test_a_hold_lasts_as_long_as_requested(tmp_path: Path) -> None:
     until = BEGAN + timedelta(hours=2)
     holds = Holds([HoldRow(1, "a1", "debugging", 0, BEGAN, until), HoldRow(2, "a2", "for ever", 0, BEGAN)])
     steps = Steps(str(tmp_path), clock, "boot")
-    steps.listeners.append(holds.shift)
+    steps.subscribe(holds.shift)
     for by in (3 * 3600, -86_400):
         clock.stepped += by
         steps.look()

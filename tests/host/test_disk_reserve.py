@@ -143,12 +143,12 @@ def test_intents_are_committed_on_a_full_disk(mount: Mount) -> None:
     one.look()
 
     async def play() -> int:
-        registry = AsyncStore(store)
         add(store, "a")
         fill(place)
+        registry = AsyncStore(store, reserve=one.give)
         for _ in range(20):
             await registry.write(store.add_event, "kill.requested", "a", "daemon", "w", NOW)
-        registry.make_room = one.give
+        assert (place / "reserve").stat().st_size == 8 * MIB, "the write-ahead log had room"
         number = 0
         with pytest.raises(RegistryUnavailable, match="SQLITE_FULL"):
             while True:

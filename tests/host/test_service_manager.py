@@ -88,8 +88,8 @@ def test_a_reload_reports_when_it_began(manager: Manager, supervisor: ServiceMan
 
 def test_progress_feeds_the_watchdog(manager: Manager, supervisor: ServiceManager) -> None:
     """A step also asks for more time, which counts only beyond the unit's own limit (sd_notify(3))."""
-    supervisor.swept("fine")
-    supervisor.stepped()
+    supervisor.feed_watchdog("fine")
+    supervisor.extend_timeout()
     supervisor.stopping("bye")
 
     assert manager.hear() == ["WATCHDOG=1", "STATUS=fine"]
@@ -108,7 +108,7 @@ def test_a_socket_is_stored_and_removed(manager: Manager, supervisor: ServiceMan
             assert os.path.sameopenfile(fd, ours.fileno())
         finally:
             os.close(fd)
-    supervisor.let_go("notify-a")
+    supervisor.discard("notify-a")
 
     assert manager.hear() == ["FDSTOREREMOVE=1", "FDNAME=notify-a"]
 
@@ -128,7 +128,7 @@ def test_a_full_queue_loses_no_socket(manager: Manager, supervisor: ServiceManag
             heard += [word for word in words if word.startswith("FDNAME")]
             for fd in fds:
                 os.close(fd)
-            supervisor.swept("fine")
+            supervisor.feed_watchdog("fine")
 
     assert heard == [f"FDNAME=notify-{number}" for number in range(count)] + ["FDNAME=notify-last"]
 

@@ -118,7 +118,7 @@ def test_an_unreadable_file_is_no_evidence_and_has_a_reason(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("answer", [None, [], {"device": 1}, {"10": "x"}, "x"], ids=str)
 def test_an_invalid_answer_of_a_helper_is_a_failed_query(answer: object) -> None:
-    """It is a process of its owner, who may replace it."""
+    """The owner of that process may replace it."""
 
     class Liar(HelperPool):
         async def call(self, *_: object, **__: object) -> object:

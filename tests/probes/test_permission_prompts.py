@@ -37,7 +37,7 @@ class Told:
         self.events: list[str] = []
         self.texts: list[str] = []
 
-    def tell(self, event: str, _agent: Agent, text: str, **_: object) -> None:
+    def record(self, event: str, _agent: Agent, text: str, **_: object) -> None:
         if event != "agent.waiting":
             self.events.append(event.removeprefix("agent."))
             self.texts.append(text)
@@ -234,7 +234,7 @@ def test_many_agents_cost_no_more_than_some() -> None:
         assert len(room.asked) == 6 * AT_ONCE
         await room.minutes(20)
         assert len(room.asked) == 21 * 6 * AT_ONCE
-        assert len([agent for agent in room.fleet if agent.told.needed_human]) == 40
+        assert len([agent for agent in room.fleet if agent.reported.needed_human]) == 40
 
     story(told, 40)
 
@@ -254,7 +254,7 @@ def test_a_prompt_from_before_a_restart_is_not_reported_again() -> None:
     """The report of an earlier daemon stands until the pane shows no prompt."""
 
     async def told(room: Room) -> None:
-        room.agent.told.needed_human, room.agent.sights.prompt = True, Sight(TOLD, LIMIT)
+        room.agent.reported.needed_human, room.agent.sights.prompt = True, Sight(TOLD, LIMIT)
         await room.minutes(6)
         assert room.told.events == []
         room.shows = "screen", ""
@@ -357,7 +357,7 @@ def test_an_agent_that_was_answered_and_works_no_longer_waits(vendor: str) -> No
 
     async def told(room: Room) -> None:
         waiting(room, vendor)
-        room.agent.heartbeat.said.tool, room.agent.told.needed_human = "Bash", True
+        room.agent.heartbeat.said.tool, room.agent.reported.needed_human = "Bash", True
         await room.minutes(1)
         assert room.agent.heartbeat.said.state is State.WAITING  # one check may have come before the dialog
         await room.minutes(1)

@@ -39,7 +39,7 @@ class Room(HelperPool):
                 f"{number:032}", f"a{number}", os.geteuid(), "host", "boot", identity=one, agent_type=vendor
             )
             agent = Agent(reg, Policy(after=LIMIT), Status.RUNNING)
-            agent.heartbeat.reads_answers()
+            agent.heartbeat.note_reader()
             agent.beat(Beat(state=State.WORKING), self.clock.mono(), self.clock.now().wall)
             agent.heartbeat.silence.lasted = SILENT
             self.fleet.add(agent)

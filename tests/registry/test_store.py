@@ -291,8 +291,7 @@ def test_a_disk_that_hangs_and_then_is_full_is_served_again(store: Store) -> Non
         raise failure
 
     async def story() -> None:
-        registry = AsyncStore(store)
-        registry.make_room = lambda: True
+        registry = AsyncStore(store, reserve=lambda: True)
         registry.patience = 0.5
         with pytest.raises(RegistryUnavailable, match="no answer within"):
             await asyncio.wait_for(registry.write(slow_then_full), 60)

@@ -28,7 +28,7 @@ def story(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
 
 
-def test_a_shutdown_that_hangs_is_ended_by_its_limit() -> None:
+def test_a_shutdown_that_hangs_exits_at_its_limit() -> None:
     """With the intended exit status; what it waited for is logged, and the locks are released before."""
     done = story(
         "timer.on_exit(lambda: print('released', flush=True))\n"
@@ -70,7 +70,7 @@ def test_a_stop_that_a_stuck_loop_has_not_seen_counts() -> None:
     assert "stop.overdue" in done.stdout
 
 
-def test_a_process_stuck_with_the_interpreters_lock_is_ended_by_the_kernel() -> None:
+def test_a_process_stuck_with_the_interpreters_lock_is_killed_by_the_kernel() -> None:
     """No thread of ours runs any more: SIGALRM."""
     done = story("import ctypes; timer.arm(0); ctypes.PyDLL(None).sleep(60)")
     assert done.returncode == -signal.SIGALRM, done.stdout

@@ -17,7 +17,7 @@ class Told:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def tell(self, event: str, _agent: Agent, _text: str, **_: object) -> None:
+    def record(self, event: str, _agent: Agent, _text: str, **_: object) -> None:
         self.events.append(event)
 
 
@@ -27,13 +27,13 @@ def test_reports_before_the_first_sweep_are_not_repeated_after_it() -> None:
     tidings = Announcer(cast("EventRecorder", told))
     agent = Agent(Registration("a" * 32, "a", os.geteuid(), "host", "boot"), Policy(), Status.RUNNING)
     first = Judgement(Verdict.STARTING, "has not spoken yet")
-    refused = [agent.told.first_refusal("rejected", "rejected")]
+    refused = [agent.reported.first_refusal("rejected", "rejected")]
     tidings.once(agent, "held", "kill.held", "an operator holds it")
     for judgement in (first, first, replace(first, verdict=Verdict.HEALTHY)):
         tidings.judged(agent, judgement)
         agent.judged.verdict = judgement.verdict
         tidings.once(agent, "held", "kill.held", "an operator holds it")
-        refused.append(agent.told.first_refusal("rejected", "rejected"))
+        refused.append(agent.reported.first_refusal("rejected", "rejected"))
     assert told.events == ["kill.held", "kill.held"]
     assert refused == [True, False, False, False], (
         "it was told once before the first look, and once when it had started"

@@ -282,7 +282,7 @@ def test_a_stuck_target_can_be_replaced(tmp_path: Path) -> None:
         say("x" * 20_000)
         say("y")
         wait_for(lambda: sink._since is not None)
-        sink.aim(FileTarget(str(tmp_path / "log")), None)
+        sink.set_target(FileTarget(str(tmp_path / "log")), None)
         sink.finish()
         assert (tmp_path / "log").read_text() == "x" * 20_000 + "\ny\n"
         assert sink.lost == 0
@@ -313,11 +313,11 @@ def test_a_target_with_a_bug_ends_no_thread(begin: Begin, out: TextIO) -> None:
 
     sink = begin("info", "json", stream=out)
     broken: Target = Broken()
-    sink.aim(broken, None)
+    sink.set_target(broken, None)
     get_logger().event("agent.late", n=1)
     wait_for(lambda: sink.lost == 1)
     assert sink.health().error == "bug"
-    sink.aim(StreamTarget(out), None)
+    sink.set_target(StreamTarget(out), None)
     get_logger().event("agent.late", n=2)
     finish(sink)
     assert [line["event"] for line in lines(out)] == ["log.recovered", "agent.late"]
@@ -486,7 +486,7 @@ def test_a_target_that_hangs_is_reported_once_on_the_fallback(out: TextIO) -> No
     sink.emit(record)
     wait_for(lambda: "its reader has stopped" in (sink.health().error or ""))
     for _ in range(3):
-        sink.tell_if_stuck()
+        sink.report_if_stuck()
         sink.emit(record)
     wait_for(lambda: "log.failed" in text(out))
     sink.finish(0.1)

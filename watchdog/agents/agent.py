@@ -63,7 +63,7 @@ class Judged:
     beats_judged: int = 0  # number of beats at the last verdict
     renewed_judged: int = 0  # `Rhythm.renewed` at the last verdict; a higher count makes the verdict outdated
     scan_age: timedelta | None = None  # in a copy for display: the age of its process information
-    doomed_since: float | None = None  # monotonic instant since which its silence justifies killing it
+    kill_due_since: float | None = None  # monotonic instant since which its silence justifies killing it
     first_look: bool = True
 
     def hung(self, path: str | None) -> None:
@@ -79,15 +79,15 @@ class Judged:
         self.verdict, self.line = judgement.verdict, judgement.line
         self.beats_judged, self.renewed_judged = beats, renewed
         if judgement.verdict is not Verdict.STALLED and not judgement.overdue:
-            self.doomed_since = None
-        elif self.doomed_since is None:
-            self.doomed_since = now
+            self.kill_due_since = None
+        elif self.kill_due_since is None:
+            self.kill_due_since = now
         if judgement.verdict not in (Verdict.LATE, Verdict.STALLED):
             self.first_look = False
 
-    def begin_anew(self) -> None:
+    def clear_kill_due(self) -> None:
         """Its silence no longer justifies killing it."""
-        self.doomed_since = None
+        self.kill_due_since = None
 
     def shown(self, judgement: Judgement, since: timedelta, beats: int) -> None:
         """In a copy for display: update the verdict by the present ages. `since`: time since the last sweep.
@@ -180,7 +180,7 @@ MOST_WORDS = 5  # reports of one kind with text from other programs, per conditi
 
 
 @dataclass(slots=True)
-class Told:
+class Reported:
     """What was already reported: in its present condition, about refused messages, and once per run of this daemon."""
 
     events: set[str] = field(default_factory=set)  # reported once in the present condition
@@ -188,9 +188,9 @@ class Told:
     needed_human: bool = False  # reported, and not answered yet
     # it was late and is healthy without a beat of its own: its next beat is reported as its recovery
     recovering: bool = False
-    expiry_told: bool = False
-    cap_told: bool = False
-    untouchable_told: bool = False
+    expiry_reported: bool = False
+    cap_reported: bool = False
+    untouchable_reported: bool = False
 
     def first(self, key: str, kind: str = "") -> bool:
         """Whether to report this: True unless it was already reported in the present condition.
@@ -221,17 +221,17 @@ class Told:
         """Its recovery is to be reported with its next beat (`later`), or was reported."""
         self.recovering = later
 
-    def expiry(self, *, told: bool = True) -> None:
+    def expiry(self, *, reported: bool = True) -> None:
         """It was reported that its time is nearly up."""
-        self.expiry_told = told
+        self.expiry_reported = reported
 
     def cap(self) -> None:
         """It was reported that it asked for too long a time."""
-        self.cap_told = True
+        self.cap_reported = True
 
     def untouchable(self) -> None:
         """It was reported that nothing is done as its owner."""
-        self.untouchable_told = True
+        self.untouchable_reported = True
 
 
 @dataclass(slots=True)
@@ -250,7 +250,7 @@ class Agent:
     ladder: LadderPlace = field(default_factory=LadderPlace)
     ending: EndingState = field(default_factory=EndingState)
     owner: OwnerState = field(default_factory=OwnerState)
-    told: Told = field(default_factory=Told)
+    reported: Reported = field(default_factory=Reported)
     perhaps: dict[str, str] = field(default_factory=dict)  # by id: agents for sessions that this one may have started
 
     def __post_init__(self) -> None:
@@ -350,7 +350,7 @@ class Agent:
         Its `run` may not have noticed yet, and until then its beats cannot reach us.
         """
         self.owner.held_by(None)
-        self.heartbeat.silence.begin_anew()
-        self.judged.begin_anew()
+        self.heartbeat.silence.restart()
+        self.judged.clear_kill_due()
         if self.reg.source == "run":
             self.heartbeat.silence.lose_channel()

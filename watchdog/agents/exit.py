@@ -13,7 +13,7 @@ class Exit:
     ended: bool = False  # its pidfd became readable
     code: int | None = None
     signal: int | None = None
-    told: str = ""  # the source, if neither the kernel nor `run` at once; or why the exit status is unknown
+    source: str = ""  # the source, if neither the kernel nor `run` at once; or why the exit status is unknown
 
     @property
     def known(self) -> bool:
@@ -27,14 +27,14 @@ class Exit:
         """Reported by the kernel, or by `run` at once; a source that was recorded before is kept."""
         self.code, self.signal = code, signal
 
-    def read(self, code: int | None, signal: int | None, told: str) -> None:
-        """Read from a written report; `told` names its source."""
-        self.code, self.signal, self.told = code, signal, told
+    def read(self, code: int | None, signal: int | None, source: str) -> None:
+        """Read from a written report; `source` names it."""
+        self.code, self.signal, self.source = code, signal, source
 
     def unknown(self, why: str) -> None:
         """The exit status is not known yet, for this reason."""
-        self.told = why
+        self.source = why
 
-    def told_at_once(self) -> None:
+    def reported_at_once(self) -> None:
         """`run` reported it while we waited for it."""
-        self.told = ""
+        self.source = ""

@@ -12,15 +12,19 @@ from watchdog.agents.agent import Agent
 
 
 class ExitWatcher:
-    """Owns the watch, not the pidfds. `look` is given those who have ended; while it runs the next ones gather."""
+    """Owns the watch, not the pidfds. One subscriber gets the exited agents; while it runs, further ones gather."""
 
     def __init__(self) -> None:
-        self.look: Callable[[list[Agent]], Awaitable[None]] = _wait_for_the_sweep
+        self._on_exits: Callable[[list[Agent]], Awaitable[None]] = _wait_for_the_sweep
         self._living: dict[int, Agent] = {}  # by pidfd
         self._ready = select.epoll()  # readable itself while one of the pidfds is
         self._gathered: list[Agent] = []
-        self._looking: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
         asyncio.get_running_loop().add_reader(self._ready, self._readable)
+
+    def subscribe(self, on_exits: Callable[[list[Agent]], Awaitable[None]]) -> None:
+        """From now on call this soon after agents have exited; before, only the sweep finds them."""
+        self._on_exits = on_exits
 
     def watch(self, agent: Agent) -> None:
         """Begin to watch its pidfd, if it has one."""
@@ -33,7 +37,7 @@ class ExitWatcher:
         if agent.tree.pidfd is not None and self._living.pop(agent.tree.pidfd, None) is not None:
             self._ready.unregister(agent.tree.pidfd)
 
-    def take(self) -> list[Agent]:
+    def collect(self) -> list[Agent]:
         """Note and return the agents that exited since the last call."""
         ended = [self._living[descriptor] for descriptor, _ in self._ready.poll(0, max(1, len(self._living)))]
         for agent in ended:
@@ -53,15 +57,15 @@ class ExitWatcher:
         self._ready.close()
 
     def _readable(self) -> None:
-        self._gathered += self.take()
-        if self._gathered and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.create_task(self._look_at_gathered(), name="ends")
+        self._gathered += self.collect()
+        if self._gathered and (self._running is None or self._running.done()):
+            self._running = asyncio.create_task(self._pass_on(), name="ends")
 
-    async def _look_at_gathered(self) -> None:
+    async def _pass_on(self) -> None:
         while self._gathered:
             agents, self._gathered = self._gathered, []
-            await self.look(agents)
+            await self._on_exits(agents)
 
 
 async def _wait_for_the_sweep(agents: list[Agent]) -> None:
-    """Nobody looks at them sooner."""
+    """The subscriber until `subscribe`: the sweep collects them."""

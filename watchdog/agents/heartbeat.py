@@ -123,7 +123,7 @@ class Heartbeat:
     subagents: Subagents = field(default_factory=Subagents)
     ages: Ages = field(default_factory=Ages)
     speaker_pid: int | None = None  # sender of its last beat through a notify socket
-    hears: bool = False  # it beats over HTTP itself, and so reads the answers
+    reads_answers: bool = False  # it beats over HTTP itself, and so reads the answers
     asked_too_much: str = ""  # to be reported
     changed: bool = True  # something other than ages has changed since its row was written
     silence_written: timedelta = ZERO
@@ -240,10 +240,10 @@ class Heartbeat:
         """Record the sender of its last beat."""
         self.speaker_pid = pid
 
-    def reads_answers(self) -> None:
+    def note_reader(self) -> None:
         """It beats over HTTP itself."""
-        if not self.hears:
-            self.hears = self.changed = True
+        if not self.reads_answers:
+            self.reads_answers = self.changed = True
 
     def write_soon(self) -> None:
         """Its row is to be written again soon."""

@@ -65,7 +65,7 @@ class EventRecorder:
         self._log.event(event, exc_info=None, **fields)
         self.new_events.ring()
 
-    def tell(
+    def record(
         self, event: str, agent: Agent, why: str, who: str = "daemon", evidence: Mapping[str, object] | None = None
     ) -> None:
         """Record one event of one agent."""

@@ -31,7 +31,9 @@ class Holds:
         """The ids known here; take them for `sync_with_registry` before the registry is read."""
         return frozenset(self._holds)
 
-    def agree(self, stored: Collection[HoldRow], known: frozenset[int]) -> tuple[list[HoldRow], list[HoldRow]]:
+    def sync_with_registry(
+        self, stored: Collection[HoldRow], known: frozenset[int]
+    ) -> tuple[list[HoldRow], list[HoldRow]]:
         """Follow the registry: a host that shares it may hold our agents, and lift their holds.
 
         Returns (begun, ended). `known` is `ids()` from before the registry was read: a hold that was added since is not
@@ -105,7 +107,7 @@ class Holds:
                 return f"{row.reason} (by uid {row.by_uid}{_until(row)})"
         return None
 
-    def against(self, agent_id: str, now: datetime, *, own: bool) -> str | None:
+    def blocking_reason(self, agent_id: str, now: datetime, *, own: bool) -> str | None:
         """The hold that blocks killing that agent, as text: one on it, or, for the daemon's `own` wish, one on all."""
         held = self.reason_for(agent_id, now)
         return self.reason_for(None, now) if held is None and own else held

@@ -80,7 +80,7 @@ def settled(agent: Agent) -> bool:
     """Whether a judgement could find nothing new as long as its process lives."""
     settled_until = agent.heartbeat.silence.doubts.settled_until
     well = agent.judged.verdict is Verdict.HEALTHY and agent.heartbeat.ages.age < settled_until
-    return well and not agent.told.recovering
+    return well and not agent.reported.recovering
 
 
 def why(agent: Agent) -> str:
@@ -102,7 +102,7 @@ def why(agent: Agent) -> str:
 def needs_person(agent: Agent) -> bool:
     """Whether it waits for a person: as it said itself, as was reported of its pane, or as its pane shows now."""
     asks = agent.judged.verdict is Verdict.WAITING and agent.sights.prompt is not None
-    return agent.heartbeat.said.state is State.WAITING or agent.told.needed_human or asks
+    return agent.heartbeat.said.state is State.WAITING or agent.reported.needed_human or asks
 
 
 def show(shown: Agent, judgement: Judgement, since: timedelta) -> None:

@@ -17,14 +17,14 @@ from watchdog.processes.reader import awaited
 SHELL = 128  # a shell, npm and others exit with this plus the number of the signal that killed their program (sh(1p))
 
 
-def note(agent: Agent) -> None:
+def record_counts(agent: Agent) -> None:
     """Record the present counts; the former ones stay where nothing can be read or no process lives."""
     if agent.identity is not None:
         with suppress(OSError):
             _keep(agent, oom.counts((agent.identity.pid,))[agent.identity.pid])
 
 
-async def note_all(agents: Iterable[Agent]) -> None:
+async def record_all_counts(agents: Iterable[Agent]) -> None:
     """The same for many agents, in one call of the reader. Raises LookFailed."""
     mains = {agent.identity.pid: agent for agent in agents if agent.identity is not None}
     found = await awaited(None, oom.counts, tuple(mains))
@@ -42,7 +42,7 @@ def _keep(agent: Agent, counts: dict[str, int] | OSError) -> None:
         agent.tree.count_oom(counts)
 
 
-def told(agent: Agent) -> str | None:
+def oom_kill_reason(agent: Agent) -> str | None:
     """How it died, if the OOM killer killed it; None: there is no sign of that.
 
     The count of the cgroup above may also refer to others of its user, but the agent's own cgroup may be gone by now.

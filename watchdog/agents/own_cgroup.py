@@ -168,7 +168,7 @@ class CgroupPlacement:
         if cgroups.owner_of(path) != os.geteuid() or presence(main, agent.tree.pidfd) is not Presence.ALIVE:
             raise ProcessLookupError(f"{path} was not made by this daemon, or holds another process")
         agent.amend(replace(agent.reg, cgroup=path))
-        oom.note(agent)
+        oom.record_counts(agent)
         return True
 
     def _failed(self, why: str) -> None:

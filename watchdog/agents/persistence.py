@@ -37,10 +37,10 @@ class AgentPersistence:
         self._probed = self._aged = float("-inf")
         self._began = clock.mono()
 
-    async def record(self, interval: float, *, everybody: bool = False) -> bool:
+    async def record(self, interval: float, *, all_rows: bool = False) -> bool:
         """Write the watched state of all agents; False while the registry is away. `interval`: seconds.
 
-        `everybody`: also rows in which only ages have changed.
+        `all_rows`: also rows in which only ages have changed.
 
         A failure anywhere since the last call is reported now. Its end is reported when a probe of the whole registry
         works and nothing failed since the last call: a fault that no probe meets (a full page) would otherwise begin
@@ -48,24 +48,24 @@ class AgentPersistence:
         """
         store = self._store.store
         now = self._clock.mono()
-        everybody = everybody or now - self._aged >= AGES_EVERY * interval or now - self._began < YOUNG
+        all_rows = all_rows or now - self._aged >= AGES_EVERY * interval or now - self._began < YOUNG
         try:
             if store.shared:
                 await self._store.read(store.keep_host)
             slack = timedelta(seconds=interval)
-            if rows := [row_of(agent) for agent in self._fleet if everybody or agent.heartbeat.unsaved(slack)]:
+            if rows := [row_of(agent) for agent in self._fleet if all_rows or agent.heartbeat.unsaved(slack)]:
                 await self._store.write(store.save_sweep, rows)
             await self._record_trees()
-            if everybody:
+            if all_rows:
                 self._aged = now
             trouble = store.engines.trouble
             if trouble is not None:
-                self._tell(trouble)
+                self._report(trouble)
             if trouble is not None or self.trouble is not None or now - self._probed >= PROBE_EVERY * interval:
                 await self._store.write(store.probe, trial=trouble is not None or self.trouble is not None)
                 self._probed = now
         except RegistryUnavailable as error:
-            self._tell(str(error))
+            self._report(str(error))
             self._aged = float("-inf")  # which rows were lost now is unknown: all are written again
             return False
         if self.trouble is not None and trouble is None:
@@ -90,7 +90,7 @@ class AgentPersistence:
             for agent, tree, members in trees.values():
                 agent.tree.recorded(members, tree)
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         former, self.trouble = self.trouble, error
         if former is None:
             self._log.event("registry.unavailable", error=error)
@@ -127,7 +127,7 @@ def row_of(agent: Agent) -> SweepRow:
         tool=said.tool and hide_secrets(said.tool),
         tool_left_seconds=ages.tool_left.total_seconds(),
         speaker_pid=agent.heartbeat.speaker_pid,
-        hears=agent.heartbeat.hears,
+        hears=agent.heartbeat.reads_answers,
         rung=agent.ladder.rung,
     )
 
@@ -139,7 +139,7 @@ def restore(agent: Agent, row: AgentRow) -> None:
     heartbeat.said.promise(row.promised or reg.stall_after is not None)
     state = heartbeat.subagents.restore(row.rests_on, row.state, kept=reg.source == "run")
     heartbeat.said.restore(state, row.note, row.tool, row.last_progress, finished=row.finished)
-    heartbeat.silence.begin_anew(timedelta(seconds=row.silence_seconds))
+    heartbeat.silence.restart(timedelta(seconds=row.silence_seconds))
     heartbeat.ages.restore(
         timedelta(seconds=row.watched_seconds),
         timedelta(seconds=row.state_seconds),
@@ -149,7 +149,7 @@ def restore(agent: Agent, row: AgentRow) -> None:
     )
     heartbeat.sent_by(row.speaker_pid)
     if row.hears:
-        heartbeat.reads_answers()
+        heartbeat.note_reader()
     # Only a waiting verdict is taken over as reported; silence begins again, and so do the reports about it.
     agent.judged.restore(row.verdict if row.verdict is Verdict.WAITING else None, row.beats)
     members = tuple(

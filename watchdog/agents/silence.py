@@ -154,7 +154,7 @@ class Silence:
         """Its time is accounted for up to there; the next sweep begins there."""
         self.reckoned = max(self.reckoned, mono)
 
-    def forgive(self) -> None:
+    def grant_fresh_limit(self) -> None:
         """Its beats may have been lost by us: wait the full `after` once more, once per silence.
 
         Repeating this does not extend it, as with a daemon that is restarted each minute or whose sweeps are all late.
@@ -177,7 +177,7 @@ class Silence:
         """Its beats can reach us again: wait the full `after` once more, as beats in between are lost."""
         if self.hindrance.channel_lost:
             self.hindrance = replace(self.hindrance, channel_lost=False)
-            self.forgive()
+            self.grant_fresh_limit()
 
     def unread_now(self, why: str = "") -> None:
         """Its heartbeat file, its only channel, cannot be read: time this until its next beat."""
@@ -193,12 +193,12 @@ class Silence:
         former, spell = self.forgiven, self.hindrance.unread
         if spell is not None:
             self.hindrance = replace(self.hindrance, unread=None)
-            self.forgive()
+            self.grant_fresh_limit()
             fresh = not former or spell >= self.after
             self.forgiven = self.lasted if fresh else min(self.lasted, former + spell)
 
     def stopped(self, halt: str | None) -> None:
-        """It was stopped on purpose (by whom, as text), or (None) no longer is.
+        """It was stopped on purpose (the text says by which process), or (None) no longer is.
 
         Then the full `after` is waited once more. An agent that is stopped again and again, for longer than
         `wait_limit` in one silence, is judged by that silence.
@@ -211,7 +211,7 @@ class Silence:
             self.doubts.unsettle()
             self.hindrance = replace(seen, halt=halt)
 
-    def begin_anew(self, lasted: timedelta = ZERO) -> None:
+    def restart(self, lasted: timedelta = ZERO) -> None:
         """Start again with a silence of this length, about which nothing has been concluded yet."""
         self.lasted, self.forgiven = lasted, ZERO
         self.hindrance = replace(self.hindrance, halted=ZERO)

@@ -69,7 +69,7 @@ class AgentTracker:
         self.sooner = asyncio.Event()
         self.sockets = sockets
         sockets.listen(self._heard)
-        self.ends = ExitWatcher()
+        self.exits = ExitWatcher()
         self._copies = copies
         self._panes = panes
         self._learning: set[asyncio.Task[None]] = set()
@@ -113,7 +113,7 @@ class AgentTracker:
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
             if row.speaker_pid in connected or (kept and row.speaker_pid is not None):
                 silence.lose_channel()
-        silence.forgive()
+        silence.grant_fresh_limit()
         self.admit(agent)
         if (
             agent.heartbeat.rhythm.beats and row.speaker_pid is None and agent.reg.beat_file is None
@@ -146,9 +146,9 @@ class AgentTracker:
                 agent.tree.hold(pidfd)
                 agent.tree.meet(alive=pidfd is not None and not identity.ended(pidfd))
             except OSError as error:
-                self._told(agent, "agent.unpinned", error=str(error))
-            self.ends.watch(agent)
-            oom.note(agent)
+                self._log_event(agent, "agent.unpinned", error=str(error))
+            self.exits.watch(agent)
+            oom.record_counts(agent)
             agent.tree.begin_measuring()  # scans before its process was known have not seen it
             agent.tree.lives_in(cgroup_of(agent.identity))
             if agent.reg.source == "run":
@@ -193,7 +193,7 @@ class AgentTracker:
         if done and agent.owner.dropping == uid:
             agent.amend(replace(agent.reg, owner_uid=uid, dropped=True, pane=None))  # a pane that root found is not its
             agent.owner.drops_to(None)
-            self._told(agent, "agent.owner_changed", uid=uid)
+            self._log_event(agent, "agent.owner_changed", uid=uid)
             self.identified(agent)
             if self._panes is not None:
                 self._panes.find(agent)
@@ -203,7 +203,7 @@ class AgentTracker:
         self.sockets.close(agent.agent_id)
         self._early.pop(agent.agent_id, None)
         self.forget_copy(agent.agent_id)
-        self.ends.unwatch(agent)
+        self.exits.unwatch(agent)
         self.fleet.drop(agent.agent_id)
         own_cgroup.leave(agent)
 
@@ -212,7 +212,7 @@ class AgentTracker:
         for task in self._learning:
             task.cancel()
         self.sockets.close_all()
-        self.ends.close()
+        self.exits.close()
         if self._copies is not None:
             self._copies.settled()
 
@@ -236,7 +236,7 @@ class AgentTracker:
         else:
             now = self._clock.now()
             if agent.heartbeat.rhythm.beats == 0:
-                self._told(agent, "agent.first_beat")
+                self._log_event(agent, "agent.first_beat")
             agent.beat(beat, now.mono, now.wall)
             agent.heartbeat.sent_by(message.pid)
             if agent.owner.elsewhere is not None and self._forwarder is not None:
@@ -249,10 +249,10 @@ class AgentTracker:
         return agent.owner.dropping == uid
 
     def _reject(self, agent: Agent, why: str) -> None:
-        if agent.told.first_refusal(f"rejected {why}", "rejected "):
-            self._told(agent, "beat.rejected", why=why)
+        if agent.reported.first_refusal(f"rejected {why}", "rejected "):
+            self._log_event(agent, "beat.rejected", why=why)
 
-    def _told(self, agent: Agent, event: str, **facts: str | int) -> None:
-        """Log a line on the account of its owner, who may have any number of agents one after the other."""
+    def _log_event(self, agent: Agent, event: str, **facts: str | int) -> None:
+        """Log a line on the account of its owner: one user may have any number of agents."""
         with logger.caused_by(agent.reg.owner_uid):
             self.log.event(event, exc_info=None, agent_id=agent.agent_id, name=agent.reg.name, **facts)

@@ -33,7 +33,7 @@ class WatchedTime:
         for agent in self._fleet:
             self._advance(agent, last)
             if missed:
-                agent.heartbeat.silence.forgive()
+                agent.heartbeat.silence.grant_fresh_limit()
 
     def catch_up(self, agent: Agent) -> timedelta:
         """Account for one agent's time up to now, between two sweeps; returns that time."""

@@ -65,7 +65,7 @@ class Custodians:
     ) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._tell = recorder.tell  # to the log and the history
+        self._record = recorder.record  # to the log and the history
         self._helpers = helpers
         self._kills = kills
         self._host = host = identities.this_host(settings.host)
@@ -223,11 +223,11 @@ class Custodians:
             if agent.owner.elsewhere != holder:
                 agent.left_to(holder)
                 self._kills.cancel_automatic(agent, f"watched by {holder}")
-                self._tell("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
+                self._record("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
         elif agent.owner.elsewhere is not None:
             former = agent.owner.elsewhere
             agent.taken_over()
-            self._tell(
+            self._record(
                 "agent.taken_over", agent, f"{former} is gone, or no longer watches it; its silence starts from zero"
             )
 

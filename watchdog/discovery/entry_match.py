@@ -61,7 +61,7 @@ class Match:
     taken: ProcessClaim | None = None
 
 
-def told_by(answer: object, uid: int) -> tuple[list[Entry], list[str]]:
+def parse_entries(answer: object, uid: int) -> tuple[list[Entry], list[str]]:
     """The entries in a helper's answer, and the errors in malformed ones. Raises OwnerCallFailed.
 
     A malformed entry with a key is `unread`: the agent that was listed there has not disappeared.
@@ -214,7 +214,7 @@ def _may_mean(entry: Entry, began: float, arrival: Arrival) -> bool:
     return latest is None or began <= latest + SLACK
 
 
-def tells(entry: Entry) -> bool:
+def identifies_process(entry: Entry) -> bool:
     """Whether it says which process has its pid, or when it was written."""
     return entry.ticks is not None or entry.since is not None
 

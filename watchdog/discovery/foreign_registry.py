@@ -141,7 +141,7 @@ class ForeignRegistry:
         try:
             args = {"kind": self.kind, "path": self.path}
             answer = await self._parts.helpers.call(self._uid, "source_discover", args, DEADLINE)
-            told, problems = entry_match.told_by(answer, self._uid)
+            told, problems = entry_match.parse_entries(answer, self._uid)
             for holder in (one for one in told if one.holders):
                 raise RegistryLocked(holder.note, holder.holders)
         except OwnerCallFailed as error:
@@ -203,7 +203,7 @@ class ForeignRegistry:
             elif agent.heartbeat.silence.hindrance.unread is not None:
                 agent.heartbeat.silence.read_again()
             elif holders != self._held_by:
-                agent.heartbeat.silence.forgive()  # a beat right before it was not seen
+                agent.heartbeat.silence.grant_fresh_limit()  # a beat right before it was not seen
         self._held_by = holders
 
     def _first_of(self, pids: tuple[int, ...], uid: int) -> Agent | None:
@@ -308,7 +308,7 @@ class ForeignRegistry:
 
     async def _attach(self, agent: Agent, entry: Entry) -> None:
         """Store the entry with an agent that was registered another way: it is closed with that agent."""
-        listed = entry_match.listed(self.kind, self.path, entry, entry_match.tells(entry))
+        listed = entry_match.listed(self.kind, self.path, entry, entry_match.identifies_process(entry))
         others = tuple(
             one for one in agent.reg.entries if (one.kind, one.path, one.key) != (self.kind, self.path, entry.key)
         )
@@ -409,7 +409,7 @@ class ForeignRegistry:
     def _end_state(self, agent: Agent, state: State | None, entry: Entry) -> None:
         """End a state whose end no hook reports."""
         if (
-            agent.heartbeat.hears
+            agent.heartbeat.reads_answers
             and entry.state_since is not None
             and agent.heartbeat.silence.lasted >= quiet_for(agent.heartbeat.silence.after)
         ):

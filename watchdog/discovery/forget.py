@@ -30,7 +30,9 @@ async def remove_entries(
     for place in row.registration.entries:
         uid, where = row.registration.owner_uid, {"kind": place.kind, "path": place.path}
         try:
-            there = [entry_of(one) for one in await helpers.call_alone(uid, "source_discover", where, _SECONDS)]
+            there = [
+                entry_of(one) for one in await helpers.call_in_fresh_helper(uid, "source_discover", where, _SECONDS)
+            ]
             entry = next((one for one in there if one.key == place.key), None)
             if entry is None or _lives(entry):
                 told.append(
@@ -38,7 +40,7 @@ async def remove_entries(
                 )
                 continue
             args = {**where, "key": place.key, "token": entry.token, "end": end_json(end)}
-            done = await helpers.call_alone(uid, "source_forget", args, _SECONDS)
+            done = await helpers.call_in_fresh_helper(uid, "source_forget", args, _SECONDS)
             told.append(f"{place.kind}: {done['message']}")
         except (OwnerCallFailed, ValueError) as error:
             told.append(f"{place.kind}: {error}")

@@ -102,9 +102,9 @@ class RunReportImporter:
             passed[f"uid {uid}"] = str(error)
         except (AttributeError, KeyError, TypeError) as error:  # it is that user's process and may answer anything
             passed[f"uid {uid}"] = f"no answer to end_reports: {error!r}"
-        self._tell(uid, {f"{path[:500]}: {why[:500]}" for path, why in passed.items() if why is not None})
+        self._report(uid, {f"{path[:500]}: {why[:500]}" for path, why in passed.items() if why is not None})
 
-    def _tell(self, uid: int, problems: set[str]) -> None:
+    def _report(self, uid: int, problems: set[str]) -> None:
         news = sorted(problems - self._told.get(uid, frozenset()))
         for words in news[:TOLD]:
             with logger.caused_by(uid):

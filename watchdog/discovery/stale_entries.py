@@ -27,14 +27,14 @@ Place = tuple[str, ...]  # kind, path, key, token
 
 @dataclass(slots=True)
 class _StaleEntry:
-    """One of them. `told`: the events about it that are already logged."""
+    """One of them. `logged`: the events about it that are already logged."""
 
     entry: Entry
     uid: int  # of the registry's owner
     why: str
     since: float  # monotonic
     looks: int = 0
-    told: set[str] = field(default_factory=set)
+    logged: set[str] = field(default_factory=set)
 
 
 class StaleEntries:
@@ -100,7 +100,7 @@ class StaleEntries:
             try:
                 await self._close(place, stale)
             except WatchdogError as error:  # tried again after the next read
-                self._tell(stale, "source.entry_kept", place, str(error))
+                self._report(stale, "source.entry_kept", place, str(error))
 
     def _due(self, stale: _StaleEntry) -> bool:
         entry = stale.entry
@@ -113,8 +113,8 @@ class StaleEntries:
         entry, uid, why = stale.entry, stale.uid, stale.why
         end = await self._end(place, why)
         evidence = {"source": kind, "path": path, "key": entry.key, "pid": entry.pid}
-        if "history" not in stale.told:  # the intent, once
-            stale.told.add("history")
+        if "history" not in stale.logged:  # the intent, once
+            stale.logged.add("history")
             add, now = self._store.store.add_event, self._clock.now().wall
             words = f"{entry.name} in {kind}: {why}"
             await self._store.write(
@@ -122,13 +122,13 @@ class StaleEntries:
             )
         args = {"kind": kind, "path": path, "key": entry.key, "token": entry.token, "end": end_json(end)}
         try:
-            done = await self._helpers.call_alone(uid, "source_forget", args, DEADLINE)
+            done = await self._helpers.call_in_fresh_helper(uid, "source_forget", args, DEADLINE)
         except OwnerCallFailed as error:
             if error.reason != "kept":
                 raise
             return
         if done["became"] == Became.DONE:
-            self._tell(stale, "source.ghost", place, f"{why}; {done['message']}")
+            self._report(stale, "source.ghost", place, f"{why}; {done['message']}")
 
     async def _end(self, place: Place, why: str) -> EntryEnd:
         """How it ended: by our own row, if it was our agent and its hook failed; else unknown."""
@@ -144,9 +144,9 @@ class StaleEntries:
         task = task or self._settings.policy_for(row.registration).task_status
         return EntryEnd(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
 
-    def _tell(self, stale: _StaleEntry, event: str, place: Place, why: str) -> None:
-        if event not in stale.told:
-            stale.told.add(event)
+    def _report(self, stale: _StaleEntry, event: str, place: Place, why: str) -> None:
+        if event not in stale.logged:
+            stale.logged.add(event)
             with logger.caused_by(stale.uid):
                 self._recorder.event(event, source=place[0], path=place[1], name=stale.entry.name, why=why)
 

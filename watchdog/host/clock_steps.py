@@ -29,8 +29,12 @@ class Steps:
         self._disk = Pool(1, self._path)
         self._steps: list[ClockStep] = []
         self._written = float("-inf")
-        self.listeners: list[Callable[[timedelta], None]] = []  # called with each step, also with one before this start
+        self._listeners: list[Callable[[timedelta], None]] = []
         self._last = self._read() or self._reading()
+
+    def subscribe(self, shift: Callable[[timedelta], None]) -> None:
+        """Call this with each step from now on; the next `look` also finds one from before this start."""
+        self._listeners.append(shift)
 
     def look(self) -> timedelta:
         """Find out whether the clock was set since the last reading, and by how much."""
@@ -39,7 +43,7 @@ class Steps:
         by = step_between(former, now)
         if by:
             self._steps = with_step(self._steps, by, now.wall)[-MOST:]
-            for listener in self.listeners:
+            for listener in self._listeners:
                 listener(by)
         if by or now.boot - self._written >= WRITE_EVERY:
             self._written = now.boot

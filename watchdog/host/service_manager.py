@@ -71,11 +71,11 @@ class ServiceManager:
 
     # -- progress
 
-    def swept(self, status: str) -> None:
+    def feed_watchdog(self, status: str) -> None:
         """A sweep was completed."""
         self._say("WATCHDOG=1", f"STATUS={status}")
 
-    def stepped(self) -> None:
+    def extend_timeout(self) -> None:
         """A step of start, reload or stop is finished; the next one has STEP_SECONDS, whatever the unit's limits are.
 
         Two messages, in this order: the extension counts for the watchdog, too, and WATCHDOG=1 in the same datagram
@@ -93,7 +93,7 @@ class ServiceManager:
         """
         self._store(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", kept)
 
-    def let_go(self, name: str) -> None:
+    def discard(self, name: str) -> None:
         """The manager need not keep that socket any longer (FDSTOREREMOVE=1)."""
         self._store(f"FDSTOREREMOVE=1\nFDNAME={name}", None)
 

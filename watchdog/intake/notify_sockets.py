@@ -158,7 +158,7 @@ class NotifySockets:
             self._close_former(agent_id)
             self._former[agent_id] = former
             self._listen(agent_id, listener, owner_uid, inode)
-            self._supervisor.let_go(kept_name(agent_id))
+            self._supervisor.discard(kept_name(agent_id))
             self._supervisor.keep(kept_name(agent_id), listener)
             adopted.append(agent_id)
         return adopted
@@ -207,7 +207,7 @@ class NotifySockets:
 
     def _drop(self, name: str, listener: socket.socket) -> None:
         listener.close()
-        self._supervisor.let_go(name)
+        self._supervisor.discard(name)
 
     def give(self, agent_id: str, owner_uid: int) -> None:
         """The agent runs as another uid now, which may write to its socket."""
@@ -230,7 +230,7 @@ class NotifySockets:
             return
         self.drain(agent_id)
         self._release(agent_id)
-        self._supervisor.let_go(kept_name(agent_id))
+        self._supervisor.discard(kept_name(agent_id))
         with suppress(FileNotFoundError):  # the runtime directory was removed
             os.unlink(os.path.join(self._directory, agent_id))
 

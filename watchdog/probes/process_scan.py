@@ -35,16 +35,16 @@ class ProcessScanner:
         self._clock = Clock()
         self.hung: Mapping[int, bounded.Hung] = {}  # result of the last `find_hung`
         self.services: tuple[Service, ...] = ()  # services that many sessions share, as of the last scan
-        self.ghosts: dict[str, Agent] = {}  # ended agents whose orphans are searched, or are being killed
+        self.ended_agents: dict[str, Agent] = {}  # ended agents whose orphans are searched, or are being killed
 
     def look_also_for(self, ended: Mapping[str, Agent]) -> None:
         """Also find the processes of these agents, by id, though they have ended."""
-        self.ghosts |= ended
+        self.ended_agents |= ended
 
     def look_no_more_for(self, ended: Iterable[str]) -> None:
         """Stop finding the processes of these agents."""
         for agent_id in ended:
-            self.ghosts.pop(agent_id, None)
+            self.ended_agents.pop(agent_id, None)
 
     async def find_hung(self) -> None:
         """Find the processes that cannot be read now: a read of their files hangs for at least `HANGS` seconds."""
@@ -79,7 +79,7 @@ class ProcessScanner:
         return await self._scan()
 
     async def _scan(self) -> Trees:
-        agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
+        agents = self.ended_agents | {agent.agent_id: agent for agent in self._fleet}
         # A session whose agent has ended, or is being killed, may have been resumed by another agent.
         taken = frozenset().union(*(agent.reg.served for agent in self._fleet if agent.status in _GOES_ON))
         roots = [_root(agent, frozenset() if agent.status in _GOES_ON else taken) for agent in agents.values()]

@@ -54,7 +54,7 @@ class SessionFiles:
         for agent in self._fleet:
             if (
                 agent.reg.agent_type not in (CLAUDE, *TOLD)
-                or not agent.heartbeat.hears
+                or not agent.heartbeat.reads_answers
                 or agent.status is not Status.RUNNING
             ):
                 continue

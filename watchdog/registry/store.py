@@ -65,8 +65,10 @@ class AsyncStore:
     that call was about to write may still be committed, as after a lost connection.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, reserve: Callable[[], bool] | None = None) -> None:
+        """`reserve` frees disk space for a write that met a full disk; False: there is none left."""
         self.store = store
+        self._reserve = reserve
         self.patience = HUNG  # seconds; shorter at the daemon's end
         self._writer = Pool(1, "the registry (writing)")
         self._readers = Pool(2, "the registry (reading)")
@@ -77,7 +79,6 @@ class AsyncStore:
         self._since: float | None = None  # when it began with that
         self._watching = False
         self._closed = False
-        self.make_room: Callable[[], bool] = lambda: False  # asked where the disk is full; True: there is some now
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a writing method: `await registry.write(registry.store.save_sweep, rows)`."""
@@ -189,7 +190,9 @@ class AsyncStore:
 
     def _write_into_reserve(self, batch: "list[_Write]") -> None:
         """In the writer's thread: do once more what failed for want of disk space, while the reserve gives some."""
-        while (failed := [write for write in batch if getattr(write.failure, "full", False)]) and self.make_room():
+        if self._reserve is None:
+            return
+        while (failed := [write for write in batch if getattr(write.failure, "full", False)]) and self._reserve():
             for write in failed:
                 write.failure = None
                 try:

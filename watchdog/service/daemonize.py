@@ -71,9 +71,9 @@ class _Starter(ServiceManager):
 
     def ready(self, status: str) -> None:
         """Report it; other states are ignored."""
-        self.tell({"pid": os.getpid()})
+        self.report({"pid": os.getpid()})
 
-    def tell(self, word: Mapping[str, object]) -> None:
+    def report(self, word: Mapping[str, object]) -> None:
         """Send the only report that the parent waits for; it may have been interrupted and be gone."""
         if self._pipe is not None:
             with contextlib.suppress(OSError):
@@ -99,12 +99,12 @@ def _live_detached(settings: Settings, pid: PidFile, starter: _Starter, live: Li
         code = live(settings, starter, pid)
     except WatchdogError as error:
         code = error.exit_code
-        starter.tell({"error": str(error), "code": code})
+        starter.report({"error": str(error), "code": code})
     except OSError as error:
-        starter.tell({"error": f"cannot go to the background: {error}", "code": code})
+        starter.report({"error": f"cannot go to the background: {error}", "code": code})
         traceback.print_exc()
     except Exception as error:
-        starter.tell({"error": f"{type(error).__name__}: {error} (its log has the rest)", "code": code})
+        starter.report({"error": f"{type(error).__name__}: {error} (its log has the rest)", "code": code})
         raise
     finally:
         pid.remove()

@@ -102,13 +102,13 @@ class ExitTimer:
         Each step has a limit: the log or a lock's file may hang.
         """
         self._log.event(event, seconds=round(seconds), waiting_for=self._waiting_for(), exit_code=self._code)
-        releasing = threading.Thread(target=self._let_go, daemon=True)
+        releasing = threading.Thread(target=self._run_releases, daemon=True)
         releasing.start()
         self._finish_log(LAST_WORDS)
         releasing.join(LAST_WORDS)
         os._exit(self._code)
 
-    def _let_go(self) -> None:
+    def _run_releases(self) -> None:
         for release in self._release:
             try:
                 release()

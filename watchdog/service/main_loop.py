@@ -164,7 +164,7 @@ class Daemon:
             await parts.control.keep()
             await parts.scrape.keep(self.settings.metrics.listen)
             if await self._sweep(parts):
-                self.supervisor.swept(parts.status.line())
+                self.supervisor.feed_watchdog(parts.status.line())
         finally:
             self.looked.set()
 
@@ -176,7 +176,7 @@ class Daemon:
         for what in self.stuck.keys() - now.keys():
             self.log.event("call.returned", what=what)
         self.stuck = now
-        self.sink.tell_if_stuck()
+        self.sink.report_if_stuck()
 
     async def _sweep(self, parts: Parts) -> bool:
         """One sweep; any error in it is reported, and the next one comes."""
@@ -220,7 +220,7 @@ class Daemon:
 
     async def _first_look(self, parts: Parts) -> None:
         """Report ready only after the first sweep: clients may then ask about agents."""
-        self.supervisor.stepped()
+        self.supervisor.extend_timeout()
         ends = [asyncio.create_task(one.wait()) for one in (self.looked, self.stopping, parts.scheduler.dead)]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -241,8 +241,8 @@ class Daemon:
     async def _end(self, parts: Parts) -> None:
         """In order: no new sweep, the running one ends, kills stop between two steps, beats are stored."""
         parts.scheduler.pause()
-        parts.tracker.ends.stop()
-        self.supervisor.stepped()
+        parts.tracker.exits.stop()
+        self.supervisor.extend_timeout()
         parts.store.patience = min(parts.store.patience, REGISTRY_LEAVES)
         with suppress(TimeoutError):  # a sweep that hangs is cancelled
             async with asyncio.timeout(SWEEP_LEAVES):
@@ -251,12 +251,12 @@ class Daemon:
         parts.scheduler.shutdown()
         if self.early is not None:
             self.early.cancel()
-        self.supervisor.stepped()
+        self.supervisor.extend_timeout()
         await parts.kills.close()
-        self.supervisor.stepped()
+        self.supervisor.extend_timeout()
         await parts.sweeper.close()
         parts.tracker.sockets.drain_all()
         parts.sweeper.reckon()
-        await parts.persistence.record(self.settings.interval.total_seconds(), everybody=True)
-        self.supervisor.stepped()
+        await parts.persistence.record(self.settings.interval.total_seconds(), all_rows=True)
+        self.supervisor.extend_timeout()
         parts.tracker.close()

@@ -169,7 +169,7 @@ def _refused(path: str, found: os.stat_result, mode: str, why: str | None = "Per
 
 
 def _flag(path: str) -> tuple[str, str] | None:
-    """The flag that keeps even root from writing to it: chattr(1)'s letter, and a word. None: unknown."""
+    """The flag that keeps even root from writing to it: chattr(1)'s letter, and its name. None: unknown."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

@@ -61,7 +61,7 @@ class RegistryPoll:
 
     def _agree_on_holds(self, stored: list[HoldRow], known: frozenset[int]) -> None:
         """Follow changes of holds on our agents by other hosts' operators; `known`: ids before the read."""
-        begun, ended = self._holds.agree(stored, known)
+        begun, ended = self._holds.sync_with_registry(stored, known)
         for event, rows in (("hold.started", begun), ("hold.ended", ended)):
             for row in rows:
                 agent = self._fleet.get(row.agent_id) if row.agent_id else None

@@ -1,6 +1,6 @@
 """Makes the parts of the daemon, each once, in the order of the layers, and hands each the parts that it works with.
 
-A part that is made later than one that has to call it is told of in one place below, by an assignment that says who.
+A part that must call one that is made later gets it below by `subscribe`, `use_reserve` or `set_listener`.
 """
 
 import os
@@ -28,7 +28,7 @@ from watchdog.config.settings import Settings
 from watchdog.control.callers import Callers
 from watchdog.control.context import ControlContext
 from watchdog.control.listener import ControlSocket
-from watchdog.control.metrics_listener import Scrape
+from watchdog.control.metrics_listener import MetricsListener
 from watchdog.discovery.custody import Custodians
 from watchdog.discovery.discovery import Discovery
 from watchdog.discovery.forwarder import Forwarder
@@ -107,13 +107,13 @@ class Startup:
 class Host:
     """The base that exists before any agent: this host, its users and its registry.
 
-    `begun_anew`: the former was lost.
+    `registry_lost`: the former was lost.
     """
 
     name: str
     boot_id: str
     store: AsyncStore
-    begun_anew: bool
+    registry_lost: bool
     reserve: Reserve
     users: Users
     steps: Steps
@@ -229,7 +229,7 @@ class Parts:
     reload: ConfigReload
     status: DaemonStatus
     control: ControlSocket
-    scrape: Scrape
+    scrape: MetricsListener
     configured: tuple[Configured, ...]
 
 
@@ -254,17 +254,15 @@ async def _host(process: Startup, held: AsyncExitStack) -> Host:
     held.callback(reader.close)
     with suppress(LookFailed):  # the first use starts it again
         await reader.call("hung", ())
-    store = AsyncStore(Store(settings.registry_url))
+    reserve = Reserve(settings.state_dir, settings.log.file, log)
+    registry = Store(settings.registry_url)
+    store = AsyncStore(registry, reserve=None if registry.shared else reserve.give)  # a server has its own disk
     held.callback(store.close, REGISTRY_LEAVES)
     lost = await _open(store, process, name)
-    reserve = Reserve(settings.state_dir, settings.log.file, log)
     await reserve.round()
-    process.sink.make_room = reserve.give_log
-    if not store.store.shared:  # a server has its own disk
-        store.make_room = reserve.give
-    process.supervisor.stepped()
-    users = Users(clock, log)
-    users.changed = reader.share
+    process.sink.use_reserve(reserve.give_log)
+    process.supervisor.extend_timeout()
+    users = Users(clock, log, share=reader.share)
     await users.begin()
     steps = Steps(settings.state_dir, clock, boot_id)
     metrics = Metrics([hook.name for hook in settings.hooks])
@@ -311,7 +309,8 @@ async def _agents(process: Startup, host: Host, owners: Owners, held: AsyncExitS
     settings, clock, log, store = process.settings, process.clock, process.log, host.store
     fleet = Fleet()
     holds = Holds(await store.read(store.store.active_holds, host.name))
-    host.steps.listeners += [holds.shift, fleet.shift]
+    host.steps.subscribe(holds.shift)
+    host.steps.subscribe(fleet.shift)
     host.steps.look()
     recorder = EventRecorder(store, clock, log)
     admission = Admission(host.users, clock, host.metrics, log)
@@ -383,7 +382,7 @@ def _watch(process: Startup, host: Host, owners: Owners, agents: Agents, ending:
     probes = Probes(tracker, agents.watched, processes, queries, store, clock, announcer)
     enforcement = Enforcement(settings, tracker, ending.kills, ending.safeguards, escalation, announcer, stats)
     sweeper = Sweeper(agents.fleet, clock, probes, ending.safeguards, enforcement, agents.persistence, stats)
-    tracker.ends.look = sweeper.look_at_ended
+    tracker.exits.subscribe(sweeper.look_at_ended)
     return Watch(processes, enforcement, stats, sweeper)
 
 
@@ -416,7 +415,7 @@ def _recovery(layers: Layers) -> tuple[Recovery, RegistryPoll, StoredOrders]:
         agents.placement,
         layers.discovery.custodians,
         orders,
-        begun_anew=layers.host.begun_anew,
+        registry_lost=layers.host.registry_lost,
     )
     return recovery, RegistryPoll(agents.registrar, agents.holds, orders, process.log), orders
 
@@ -501,6 +500,6 @@ def _service(layers: Layers) -> Parts:
         reload=reload,
         status=status,
         control=_control(layers, status, reload),
-        scrape=Scrape(host.metrics, process.log),
+        scrape=MetricsListener(host.metrics, process.log),
         configured=configured,
     )

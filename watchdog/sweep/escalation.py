@@ -36,7 +36,7 @@ class Escalation:
         await self._store.write(self._store.store.set_rung, agent.agent_id, step)
         agent.ladder.climb(step, agent.heartbeat)
         if step is Step.WARN:
-            self._recorder.tell("agent.told", agent, why)
+            self._recorder.record("agent.told", agent, why)
         elif agent.heartbeat.rhythm.renewed == judged:  # else it has beaten meanwhile
             nudge = asyncio.create_task(self._nudge(agent, why), name=f"nudge {agent.agent_id}")
             self._nudges.add(nudge)
@@ -52,7 +52,7 @@ class Escalation:
             and judgement.verdict in WELL
             and agent.heartbeat.rhythm.renewed != agent.ladder.renewed
         ):
-            self._recorder.tell("agent.obeyed", agent, f"after {agent.ladder.rung}: {judgement.line}")
+            self._recorder.record("agent.obeyed", agent, f"after {agent.ladder.rung}: {judgement.line}")
             agent.ladder.climb(None, agent.heartbeat)
             agent.heartbeat.write_soon()
 
@@ -67,7 +67,7 @@ class Escalation:
             how = await self._done(agent, why)
         except OwnerCallFailed as error:
             how = f"could not be nudged: {error}"
-        self._recorder.tell("agent.nudged", agent, f"{why}; {how}")
+        self._recorder.record("agent.nudged", agent, f"{why}; {how}")
 
     async def _done(self, agent: Agent, why: str) -> str:
         policy, reg, main = agent.policy, agent.reg, agent.identity

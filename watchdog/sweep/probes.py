@@ -63,7 +63,7 @@ class Probes:
         self._prompts.look()
         self._session_files.look()
         self._sites.look()
-        self.tracker.ends.take()
+        self.tracker.exits.collect()
         return doubtful
 
     async def record(self) -> None:

@@ -1,4 +1,4 @@
-"""The kernel's view of agents' processes: who is alive, and by one scan of /proc for all, the state of their trees.
+"""The kernel's view of agents' processes: which are alive, and by one scan of /proc for all, the state of their trees.
 
 Tests: tests/sweep/test_sweeper.py.
 """
@@ -60,7 +60,7 @@ class ProcessWatch:
         """Find the processes that cannot be read now."""
         await self._scanner.find_hung()
 
-    def tell_hung(self) -> None:
+    def report_hung(self) -> None:
         """Report those that `find_hung` found."""
         self._stats.unreadable(self._scanner.hung)
 
@@ -121,7 +121,7 @@ class ProcessWatch:
         for agent in self._fleet:
             self._tracker.follow_owner(agent)
         try:
-            await oom.note_all(self._fleet)
+            await oom.record_all_counts(self._fleet)
             waited = await cpu.waiting(self._fleet)
             await cpu.see_halts(doubtful)
         except LookFailed as error:

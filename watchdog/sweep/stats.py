@@ -72,7 +72,7 @@ class SweepStats:
 
     def failed_at(self, agent: Agent, error: Exception) -> None:
         """One agent could not be judged: reported once for it."""
-        if agent.told.first("sweep.failed"):
+        if agent.reported.first("sweep.failed"):
             self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
 
     def scanned(self, error: OSError | None) -> None:

@@ -85,7 +85,7 @@ class Sweeper:
             for agent_id, why in called_off(looks, limits):
                 self._enforcement.call_off(agent_id, why)
             await self._decide(looks, limits)
-            self._probes.processes.tell_hung()
+            self._probes.processes.report_hung()
             self._stats.swept(began, self._interval)
             self.took = self._clock.mono() - began.mono
 
@@ -152,7 +152,7 @@ class Sweeper:
             agent.heartbeat,
             agent.owner.elsewhere is None,
         )
-        doomed_since = agent.judged.doomed_since
+        kill_due_since = agent.judged.kill_due_since
         return Look(
             agent_id=agent.agent_id,
             judgement=judgement,
@@ -163,7 +163,7 @@ class Sweeper:
             silence=heartbeat.silence.counted,
             state=heartbeat.said.state,
             state_age=heartbeat.ages.state_age,
-            doomed_for=timedelta(seconds=0 if doomed_since is None else now.mono - doomed_since),
+            doomed_for=timedelta(seconds=0 if kill_due_since is None else now.mono - kill_due_since),
             requested=agent.ending.request_id is not None,
             held=self._safeguards.holds.reason_for(agent.agent_id, now.wall),
             rung=agent.ladder.rung,

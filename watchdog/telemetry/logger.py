@@ -184,7 +184,7 @@ def change(
     """The same for a sink in use (reload); queued lines go to the new target."""
     target, fallback, formatter = _plan(form, file, stream or sys.stderr, environ, journal)
     sink.setFormatter(formatter)
-    sink.aim(target, fallback)
+    sink.set_target(target, fallback)
     set_level(level)
 
 

@@ -24,7 +24,7 @@ from watchdog.telemetry.targets import Line, Target, Wait
 
 ROOM = 10_000  # lines that may wait
 ROOM_CHARACTERS = 8_000_000  # and their total length
-SLICE = 0.2  # seconds between two checks whether to go on waiting
+SLICE = 0.2  # seconds between two checks whether to continue waiting
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 STUCK = 5.0  # seconds for one line after which the target counts as stuck
 
@@ -57,8 +57,7 @@ class QueueHandler(logging.Handler):
         super().__init__()
         self.lost = 0
         self.heard: Callable[[str, Mapping[str, object]], None] | None = None  # gets our own events, from our thread
-        self.make_room: Callable[[str], bool] = lambda target: False  # asked by our thread where that target's disk is
-        # full; True: there is some room now
+        self._reserve: Callable[[str], bool] | None = None
         self._aim = (target, fallback)
         self._clock = clock or Clock()
         self._room, self._room_characters = room, room_characters
@@ -67,10 +66,10 @@ class QueueHandler(logging.Handler):
         self._changed = threading.Condition()  # an RLock: a finalizer may log while this thread holds it
         self._reopen = self._ending = self._abandoned = False
         self._since: float | None = None  # when the write of the current line began
-        self._stuck_told = False  # the present hang was reported
+        self._stuck_reported = False  # the present hang was reported
         self._error: str | None = None
         self._elsewhere = 0  # lines that the fallback took since the target failed
-        self._told = 0  # the part of `lost` that the log has reported
+        self._reported = 0  # the part of `lost` that the log has reported
         self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
         self._thread.start()
 
@@ -98,16 +97,16 @@ class QueueHandler(logging.Handler):
             error = f"blocked for {stuck:.0f} s with {len(self._lines)} lines queued; its reader has stopped"
         return LogHealth(target.name, self.lost, error)
 
-    def tell_if_stuck(self) -> None:
+    def report_if_stuck(self) -> None:
         """Report once on the fallback that the target hangs; called periodically, by another thread than ours.
 
         Missing lines are reported when the target takes lines again.
         """
         stuck = self._since is not None and self._clock.mono() - self._since > STUCK
-        if not stuck or self._stuck_told:
-            self._stuck_told = stuck
+        if not stuck or self._stuck_reported:
+            self._stuck_reported = stuck
             return
-        self._stuck_told, (target, fallback) = True, self._aim
+        self._stuck_reported, (target, fallback) = True, self._aim
         words = f"blocked for {STUCK:g} s: a disk or a server hangs, or its reader has stopped"
         self._hear("log.failed", target=target.name, error=words)
         line = self._own("log.failed", target=target.name, error=words)
@@ -117,7 +116,11 @@ class QueueHandler(logging.Handler):
 
     # -- called by the daemon ----------------------------------------------------------------------------------------
 
-    def aim(self, target: Target, fallback: Target | None) -> None:
+    def use_reserve(self, give: Callable[[str], bool]) -> None:
+        """From now on our thread calls this with the name of a target on a full disk; True: it has freed some space."""
+        self._reserve = give
+
+    def set_target(self, target: Target, fallback: Target | None) -> None:
         """Write to another target from now on; queued lines go there too."""
         with self._changed:
             self._aim = (target, fallback)
@@ -144,9 +147,9 @@ class QueueHandler(logging.Handler):
         target = self._aim[0]
         while (line := self._next(target)) is not None:
             target = self._deliver(line)
-            lost = self.lost - self._told
+            lost = self.lost - self._reported
             if lost and not self._lines and self._error is None and not self._abandoned:
-                self._told += lost
+                self._reported += lost
                 self._hear("log.lost", lost=lost)
                 target = self._deliver(self._own("log.lost", lost=lost))
         target.reopen()
@@ -180,7 +183,7 @@ class QueueHandler(logging.Handler):
                 wait = functools.partial(self._wait, target)
                 try:
                     if self._error is not None:
-                        self._tell_of_return(target, wait)
+                        self._report_gap(target, wait)
                     target.write(line, wait)
                 except _GaveUp:
                     if self._abandoned:
@@ -188,7 +191,7 @@ class QueueHandler(logging.Handler):
                         return target
                     target.reopen()  # the target was changed meanwhile
                 except Exception as error:  # noqa: BLE001 - whatever a target does, the thread continues
-                    if getattr(error, "errno", None) in _FULL and self.make_room(target.name):
+                    if getattr(error, "errno", None) in _FULL and self._free_space(target):
                         continue
                     self._fall_back(line, target, fallback, error)
                     return target
@@ -196,6 +199,9 @@ class QueueHandler(logging.Handler):
                     return target
         finally:
             self._since = None
+
+    def _free_space(self, target: Target) -> bool:
+        return self._reserve is not None and self._reserve(target.name)
 
     def _lose(self) -> None:
         with self._changed:
@@ -223,13 +229,13 @@ class QueueHandler(logging.Handler):
             return False
         return True
 
-    def _tell_of_return(self, target: Target, wait: Wait) -> None:
+    def _report_gap(self, target: Target, wait: Wait) -> None:
         """Before the first line after a fault: report the missing lines. Raises what the target raises."""
-        lost = self.lost - self._told
+        lost = self.lost - self._reported
         target.write(self._own("log.recovered", lost=lost, elsewhere=self._elsewhere), wait)
         self._hear("log.recovered", lost=lost, elsewhere=self._elsewhere)
         self._error, self._elsewhere = None, 0
-        self._told += lost
+        self._reported += lost
 
     def _hear(self, event: str, **fields: object) -> None:
         if self.heard is not None:
