@@ -274,7 +274,7 @@ def witness(heartbeat: Heartbeat, owner: int) -> Witness | None:
     return Witness(owner, silence.lasted, silence.after, heartbeat.ages.age, rhythm.pause, back)
 
 
-def newer_word(heartbeat: Heartbeat, state: State | None, changed: float | None) -> Beat | None:
+def newer_beat(heartbeat: Heartbeat, state: State | None, changed: float | None) -> Beat | None:
     """A beat made from its vendor's own list of sessions, if that is newer than the last report of its hooks.
 
     No hook reports that a person has answered, or which of two subagents is asked: the list says `waiting` or not.

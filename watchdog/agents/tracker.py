@@ -43,10 +43,10 @@ class PaneFinder(Protocol):
         """The process of an agent has become known."""
 
 
-class WordForwarder(Protocol):
+class BeatForwarder(Protocol):
     """Interface of `discovery.forwarder.Forwarder`, which is in a higher layer."""
 
-    def heard(self, agent: Agent, data: bytes, main: bool) -> None:
+    def forward(self, agent: Agent, data: bytes, main: bool) -> None:
         """An agent that belongs to another daemon has sent us a beat."""
 
 
@@ -61,14 +61,14 @@ class AgentTracker:
         log: EventLogger,
         copies: RegistrationBackup | None = None,
         panes: PaneFinder | None = None,
-        forwarder: WordForwarder | None = None,
+        forwarder: BeatForwarder | None = None,
     ) -> None:
         self.fleet = fleet
         self._clock = clock
         self.log = log
         self.sooner = asyncio.Event()
         self.sockets = sockets
-        sockets.listen(self._heard)
+        sockets.listen(self._on_datagram)
         self.exits = ExitWatcher()
         self._copies = copies
         self._panes = panes
@@ -160,7 +160,7 @@ class AgentTracker:
                 self._panes.find(agent)
             early = self._early.pop(agent.agent_id, None)
             if early is not None and early.pid == agent.identity.pid:
-                self._heard(agent.agent_id, early)
+                self._on_datagram(agent.agent_id, early)
         self.look_soon()
 
     async def _learn_wrapper(self, agent: Agent, main: Identity) -> None:
@@ -216,7 +216,7 @@ class AgentTracker:
         if self._copies is not None:
             self._copies.settled()
 
-    def _heard(self, agent_id: str, message: Message) -> None:
+    def _on_datagram(self, agent_id: str, message: Message) -> None:
         """A datagram on an agent's socket: a beat, if the kernel says that its owner (or root) sent it."""
         agent = self.fleet.get(agent_id)
         if agent is None:
@@ -240,7 +240,7 @@ class AgentTracker:
             agent.beat(beat, now.mono, now.wall)
             agent.heartbeat.sent_by(message.pid)
             if agent.owner.elsewhere is not None and self._forwarder is not None:
-                self._forwarder.heard(agent, message.data, main)
+                self._forwarder.forward(agent, message.data, main)
 
     def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
         """Whether root started it and its process has dropped to that user by now."""

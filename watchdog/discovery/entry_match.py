@@ -180,10 +180,10 @@ def _named(
     epoch = now.wall.timestamp() - now.boot
     came = None if arrival.came is None else epoch + arrival.came
     first, leads = epoch + arrival.first, _leads(seen.get(identity.pid))
-    return named(_told(entry), began(identity, now), came=came, first=first, leads=leads, zone=arrival.zone)
+    return named(_reported_time(entry), began(identity, now), came=came, first=first, leads=leads, zone=arrival.zone)
 
 
-def _told(entry: Entry) -> ToldTime:
+def _reported_time(entry: Entry) -> ToldTime:
     return ToldTime(
         entry.since,
         entry.since_local,
@@ -210,7 +210,7 @@ def _is_thread(entry: Entry, seen: Look, now: Instant, arrival: Arrival) -> bool
 
 def _may_mean(entry: Entry, began: float, arrival: Arrival) -> bool:
     """Whether a process that began then existed when the number can have been written."""
-    latest = _told(entry).latest(arrival.zone)
+    latest = _reported_time(entry).latest(arrival.zone)
     return latest is None or began <= latest + SLACK
 
 
@@ -251,7 +251,7 @@ def before_its_process(entry: Entry, agent: Agent, now: Instant, arrival: Arriva
     if entry.beat_at is None or agent.identity is None:
         return False
     start = began(agent.identity, now)
-    zone = _told(entry).by_start(start) if arrival.zone is None else arrival.zone
+    zone = _reported_time(entry).by_start(start) if arrival.zone is None else arrival.zone
     return entry.beat_at + (zone or 0.0) < start - SLACK
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from watchdog.agents.agent import Agent
-from watchdog.agents.heartbeat import newer_word
+from watchdog.agents.heartbeat import newer_beat
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import Look
 from watchdog.agents.registration import Registrar
@@ -100,7 +100,7 @@ class ForeignRegistry:
         self._arrivals: dict[EntryOf, entry_match.Arrival] = {}  # of each entry, by key and token
         self._beats: dict[EntryOf, str | None] = {}
         # beat, state and note of each agent's entry
-        self._heard: dict[EntryOf, tuple[str | None, str | None, str]] = {}
+        self._last_beats: dict[EntryOf, tuple[str | None, str | None, str]] = {}
         self._missing: dict[str, int] = {}  # by agent, reads in a row without its entry
         self._named: dict[EntryOf, tuple[Identity, ...]] = {}  # further processes
         self._drifts: dict[str, float] = {}  # by key: reported drifts, and when last seen (monotonic)
@@ -171,7 +171,7 @@ class ForeignRegistry:
             except (OSError, WatchdogError) as error:
                 self._show(entry, str(error))
         self._drifts = {drift: seen for drift, seen in self._drifts.items() if seen >= now}
-        self._miss(told, unread)
+        self._note_missing(told, unread)
         for one in unread:
             if not any(entry_match.unread_of(own, [one]) for agents in known.values() for _, own in agents):
                 self._show(one, one.unread)
@@ -232,7 +232,7 @@ class ForeignRegistry:
             if own.token != entry.token and not self._names(entry, agent):
                 agent = None  # another run has its place by now
             elif not entry.living:
-                return  # `_miss` reports it
+                return  # `_note_missing` reports it
             else:
                 await self._refresh(agent, own, entry)
         if agent is None:
@@ -243,7 +243,7 @@ class ForeignRegistry:
                 await self._attach(agent, entry)
         if agent is not None:
             self._stale.clear(self.kind, self.path, entry)
-            await self._hear(agent, entry)
+            await self._apply_beat(agent, entry)
             return
         double = self._doubles.get(entry.pid or 0)
         now, arrival = self._clock.now(), self._arrival(entry)
@@ -304,7 +304,7 @@ class ForeignRegistry:
                 raise refusal
         self._stale.remember(self.kind, self.path, entry, agent.agent_id)
         _remember(agent, listed)
-        await self._hear(agent, entry, first=True)
+        await self._apply_beat(agent, entry, first=True)
 
     async def _attach(self, agent: Agent, entry: Entry) -> None:
         """Store the entry with an agent that was registered another way: it is closed with that agent."""
@@ -351,22 +351,22 @@ class ForeignRegistry:
 
     # -- beats
 
-    async def _hear(self, agent: Agent, entry: Entry, *, first: bool = False) -> None:
+    async def _apply_beat(self, agent: Agent, entry: Entry, *, first: bool = False) -> None:
         """Content that changed since the last read is a beat; the content of the first read is only the baseline."""
         word = (entry.beat, entry.state, entry.note)
         where = agent.agent_id, entry.key
-        former = self._heard.get(where)
+        former = self._last_beats.get(where)
         held = self._is_held_to(agent)
         if entry.beat is None and held and agent.heartbeat.said.promised and (entry.unheard or (former and former[0])):
             # Its registry has had a beat without a visible time: the baseline stays.
             self._cannot_hear(agent, entry.unheard or "it shows none any more, and did before")
             return
-        self._heard[where] = word
+        self._last_beats[where] = word
         if agent.status not in _SPOKEN:
             return
         state = State(entry.state) if entry.state in set(State) else None
         if agent.heartbeat.said.promised and not held:  # its own beats, by hooks perhaps, say more, but not all
-            newer = newer_word(agent.heartbeat, state, entry.state_since)
+            newer = newer_beat(agent.heartbeat, state, entry.state_since)
             if newer is not None:
                 now = self._clock.now()
                 agent.beat(newer, now.mono, now.wall)
@@ -415,7 +415,7 @@ class ForeignRegistry:
         ):
             session_files.take(agent, state, entry.state_since, self._clock)
 
-    def _miss(self, told: list[Entry], unread: list[Entry]) -> None:
+    def _note_missing(self, told: list[Entry], unread: list[Entry]) -> None:
         """Report living agents whose entry is gone or says "ended", keep watching them, and stop counting silence.
 
         If an entry cannot be read, neither is known: an agent that beats there is not judged until it can be read.
@@ -442,8 +442,8 @@ class ForeignRegistry:
                     agent.amend(replace(agent.reg, stall_after=None))
                     agent.heartbeat.release()
         self._missing = missing
-        self._heard = {key: word for key, word in self._heard.items() if self._fleet.get(key[0]) is not None}
-        self._named = {key: named for key, named in self._named.items() if key in self._heard}
+        self._last_beats = {key: word for key, word in self._last_beats.items() if self._fleet.get(key[0]) is not None}
+        self._named = {key: named for key, named in self._named.items() if key in self._last_beats}
 
     # -- from one read to the next
 

@@ -45,7 +45,7 @@ class Forwarder:
         finally:
             self._waiting -= 1
 
-    def heard(self, agent: Agent, data: bytes, main: bool) -> None:
+    def forward(self, agent: Agent, data: bytes, main: bool) -> None:
         """A datagram of an agent that belongs to another daemon arrived at our socket for it."""
         words = words_of(parse_datagram(data), from_main=main)
         if agent.owner.elsewhere is not None and words is not None and self._waiting < MOST_WAITING:

@@ -26,7 +26,7 @@ from watchdog.core.registration import RegistrationRequest, registration_of
 from watchdog.errors import BadRequest, Conflict, OwnerCallFailed, RegistryUnavailable, WatchdogError
 from watchdog.helpers.pool import HelperPool
 from watchdog.kill.worker import KillWorker
-from watchdog.probes.exit_report import DEADLINE, DIRECTORY, end_of, told
+from watchdog.probes.exit_report import DEADLINE, DIRECTORY, end_of, source_of
 from watchdog.telemetry import logger
 
 AT_ONCE = 4  # owners that are read concurrently
@@ -131,7 +131,7 @@ class RunReportImporter:
             if agent is None:
                 agent = await self._registered(uid, agent_id, report.get("registration"))
             if agent.identity is None and agent.ending.request_id is None and agent.reg.owner_uid == uid:
-                agent.exit.read(end.exit_code, end.exit_signal, told(end))
+                agent.exit.read(end.exit_code, end.exit_signal, source_of(end))
                 await self._kills.request(agent, Reason.GONE, KillOptions(by_root=uid == 0), f"uid {uid}", WHY)
         except (RegistryUnavailable, OwnerCallFailed):
             raise

@@ -65,7 +65,7 @@ class FdExhaustion:
 
     def watch(self) -> None:
         """Watch the errors of the running loop; all others go to its own handler."""
-        asyncio.get_running_loop().set_exception_handler(self._heard)
+        asyncio.get_running_loop().set_exception_handler(self._on_error)
 
     def look(self) -> None:
         """Once a sweep: check whether it is over."""
@@ -73,7 +73,7 @@ class FdExhaustion:
             self._on = False
             self._log.event("descriptors.back")
 
-    def _heard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)

@@ -47,12 +47,12 @@ class ExitReports:
                 if getattr(error, "reason", "") not in ("ENOENT", "EACCES"):
                     agent.exit.unknown(f"the report that its `run` left cannot be read: {error}"[:500])
                 continue
-            agent.exit.read(end.exit_code, end.exit_signal, told(end))
+            agent.exit.read(end.exit_code, end.exit_signal, source_of(end))
             return True
         return False
 
 
-def told(end: ExitReport) -> str:
+def source_of(end: ExitReport) -> str:
     """The source of this information, as text."""
     at = f" at {end.at:%Y-%m-%dT%H:%M:%SZ}" if end.at is not None else ""
     return f"as its `run` recorded{at} when no daemon could be reached"

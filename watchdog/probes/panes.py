@@ -66,10 +66,13 @@ class Panes:
             self._keep(agent, answer["pane"])
             lines = [str(line)[:LINE] for line in answer["lines"]][-LINES:]
         except OwnerCallFailed as error:
-            return {"where": words(agent.reg.its_pane), "screen": f"not known: {error}"[:LARGEST]}
+            return {"where": pane_text(agent.reg.its_pane), "screen": f"not known: {error}"[:LARGEST]}
         except (KeyError, TypeError, ValueError) as error:  # as above
-            return {"where": words(agent.reg.its_pane), "screen": f"not known: no answer of ours ({error!r})"[:LARGEST]}
-        return {"where": words(agent.reg.its_pane), "screen": lines or "it is empty"}
+            return {
+                "where": pane_text(agent.reg.its_pane),
+                "screen": f"not known: no answer of ours ({error!r})"[:LARGEST],
+            }
+        return {"where": pane_text(agent.reg.its_pane), "screen": lines or "it is empty"}
 
     def _keep(self, agent: Agent, found: Any) -> None:
         """Store the answer. Raises ValueError if it is not a pane."""
@@ -83,7 +86,7 @@ class Panes:
             )
 
 
-def words(pane: Mapping[str, object] | None) -> str | None:
+def pane_text(pane: Mapping[str, object] | None) -> str | None:
     """A pane as text for people."""
     if pane is None:
         return None

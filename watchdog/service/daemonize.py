@@ -113,7 +113,7 @@ def _live_detached(settings: Settings, pid: PidFile, starter: _Starter, live: Li
 
 def _await(pipe: int, log_file: str, pid_file: str) -> int:
     """The output and exit status of the parent: 75 if the daemon is neither ready nor ended in time."""
-    said = _heard(pipe, PATIENCE)
+    said = _read_until_closed(pipe, PATIENCE)
     if said is None:
         late = f"not ready within {PATIENCE:g} s; it goes on trying: see {log_file}, and its pid in {pid_file}"
         print(f"agent-watchdogd: {late}", file=sys.stderr)
@@ -127,7 +127,7 @@ def _await(pipe: int, log_file: str, pid_file: str) -> int:
     return 0
 
 
-def _heard(pipe: int, seconds: float) -> bytes | None:
+def _read_until_closed(pipe: int, seconds: float) -> bytes | None:
     """All data until the other end of the pipe is closed; None: it was not closed in time."""
     poll, said, deadline = select.poll(), b"", _clock.mono() + seconds
     poll.register(pipe, select.POLLIN)

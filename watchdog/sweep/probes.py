@@ -49,7 +49,7 @@ class Probes:
         self._session_files = SessionFiles(fleet, self.inquiries, clock)
         self._sites = Sites(fleet, self.inquiries, store, clock)
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Read the beats that wait on the sockets."""
         self.tracker.sockets.drain_all()
 

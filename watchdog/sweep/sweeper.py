@@ -64,7 +64,7 @@ class Sweeper:
         async with self.lock:
             await self._probes.processes.find_hung()
             began = self._clock.now()
-            self._probes.hear()
+            self._probes.receive()
             self.reckon()
             doubtful = self._probes.look()
             # Most agents of a big fleet were healthy at the last sweep and have reached no limit since.

@@ -108,7 +108,7 @@ class QueueHandler(logging.Handler):
             return
         self._stuck_reported, (target, fallback) = True, self._aim
         words = f"blocked for {STUCK:g} s: a disk or a server hangs, or its reader has stopped"
-        self._hear("log.failed", target=target.name, error=words)
+        self._notify("log.failed", target=target.name, error=words)
         line = self._own("log.failed", target=target.name, error=words)
         threads.begin(
             "the log's fallback", functools.partial(self._on, fallback, line)
@@ -150,7 +150,7 @@ class QueueHandler(logging.Handler):
             lost = self.lost - self._reported
             if lost and not self._lines and self._error is None and not self._abandoned:
                 self._reported += lost
-                self._hear("log.lost", lost=lost)
+                self._notify("log.lost", lost=lost)
                 target = self._deliver(self._own("log.lost", lost=lost))
         target.reopen()
 
@@ -210,7 +210,7 @@ class QueueHandler(logging.Handler):
     def _fall_back(self, line: Line, target: Target, fallback: Target | None, error: Exception) -> None:
         words = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if self._error is None:
-            self._hear("log.failed", target=target.name, error=words)
+            self._notify("log.failed", target=target.name, error=words)
             if self._on(fallback, self._own("log.failed", target=target.name, error=words)):
                 self._elsewhere = 0
         self._error = words
@@ -233,11 +233,11 @@ class QueueHandler(logging.Handler):
         """Before the first line after a fault: report the missing lines. Raises what the target raises."""
         lost = self.lost - self._reported
         target.write(self._own("log.recovered", lost=lost, elsewhere=self._elsewhere), wait)
-        self._hear("log.recovered", lost=lost, elsewhere=self._elsewhere)
+        self._notify("log.recovered", lost=lost, elsewhere=self._elsewhere)
         self._error, self._elsewhere = None, 0
         self._reported += lost
 
-    def _hear(self, event: str, **fields: object) -> None:
+    def _notify(self, event: str, **fields: object) -> None:
         if self.heard is not None:
             with contextlib.suppress(Exception):  # an error of the listener must not end the thread
                 self.heard(event, fields)
