@@ -204,7 +204,6 @@ ASSIGN_TO_OTHERS = {
     "cli.doctor": "it fills in `cli.seen.Seen`, and its class says so",
     "cli.events": "an argparse namespace, whose fields nobody declares",
     "cli.run.wrapper": "an argparse namespace",
-    "service.wiring": "where a lower part calls a higher one: the higher one is made later",
     "processes.procfs": "ctypes declares the result of a C function so",
     "processes.reader_main": "the reader process sets up the module `bounded` for itself",
     "processes.table": "the reader process tells the module `bounded` what can be read",

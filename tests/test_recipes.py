@@ -220,7 +220,7 @@ async def main():
     reg = Registration("a" * 32, "alpha", os.geteuid(), "host", "boot", log="log")
     agent = Agent(reg, Policy(), Status.RUNNING)
     agent.heartbeat.said.promise(True)
-    agent.heartbeat.silence.begin_anew(timedelta(minutes=1))
+    agent.heartbeat.silence.restart(timedelta(minutes=1))
     fleet.add(agent)
     for words in ("one", "two"):
         open("log", "w").write(words + chr(10))

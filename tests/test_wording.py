@@ -1,12 +1,15 @@
-"""Users read plain English: the worst idioms that this project once had stay out of its strings and documents.
+"""Plain English: the worst idioms that this project once had stay out of its strings, documents and source text.
 
-Looked at are the strings of the package (docstrings are for maintainers) and of what man pages and tables are made of,
-the documents, the shipped configuration and the list that `make` prints.
+For users: the strings of the package and of the sources of man pages and tables, the documents, the shipped
+configuration and the list that `make` prints. For maintainers: docstrings, comments and test names of the folders in
+`PLAIN`.
 """
 
 import ast
+import io
 import re
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,34 @@ DOCUMENTS = (
 )
 # Strings of the package, and those that are printed in man pages and tables.
 SOURCES = ("watchdog/**/*.py", "systemd/*.py", "tests/manual.py", "tests/manual_text.py", "tests/documents.py")
+# The same for docstrings, comments and test names, where also "check", "beat" and "report" have their standard words.
+SOURCE_IDIOMS: dict[str, str] = {
+    r"anew": "again",
+    r"nobody|somebody|everybody|anybody": "the noun: no agent, another user, a process, all agents",
+    r"whom": "the noun: the agent that ..., the user whose ...",
+    r"he|his|him|himself": "it (a process, an agent), they (a person)",
+    r"(is|are|was|were|be|being) told(?! apart)": "is reported, is logged; gets",
+    r"(is|are|was|were|be|being) ended": "is killed, is stopped, has exited",
+    r"for want of": "for lack of",
+    r"(so long as|of its own accord|the same is true of)": "while; by itself; the same applies to",
+    r"mend(s|ed|ing)?": "repair, correct",
+    r"(go|goes|went|gone) on": "continue, resume, keep running",
+    r"let(s)? go": "release",
+    r"(put|puts|putting) in order": "clean up",
+    r"what is no": "an invalid ..., another file than ...",
+    r"(its|their|last|next) (own )?words?": "beat, message, report",
+    r"(a|each|the next|the last|the first|two) looks?": "check, sweep, scan, read",
+}
+WHO = re.compile(r"(?:^|[.:;] )[Ww]ho (?=(?:is|was|has|had|may|[a-z]+s)\b)")
+SOURCE_PATTERNS = {re.compile(rf"(?<![\w'`-])(?:{idiom})(?![\w-])"): better for idiom, better in SOURCE_IDIOMS.items()}
+SOURCE_PATTERNS[WHO] = "the noun: an agent that ..., a user that ..."
+_FOLDERS = ("agents", "discovery", "host", "intake", "probes", "service", "sweep", "telemetry")
+# The folders that were gone through, with the flat modules of the package. A folder that becomes clean is added.
+PLAIN = (
+    "watchdog/*.py",
+    *(f"{top}/{folder}/**/*.py" for top in ("watchdog", "tests") for folder in _FOLDERS),
+    "tests/e2e/**/*.py",
+)
 # (file, idiom as found): the words of other programs.
 FOREIGN: set[tuple[str, str]] = set()
 
@@ -71,9 +102,22 @@ def _parts(node: ast.JoinedStr | ast.Expr) -> list[ast.expr]:
     return node.values if isinstance(node, ast.JoinedStr) else [node.value]
 
 
-def idioms(text: str) -> Iterator[tuple[int, str, str]]:
-    """(lines before it, what is said, what would be better) for each idiom in a text, also over the end of a line."""
-    for pattern, better in PATTERNS.items():
+def explanations(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each docstring, comment and name of a test function (as a text of words)."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if (text := ast.get_docstring(node)) is not None:
+                yield node.body[0].lineno, text
+            if not isinstance(node, ast.Module) and node.name.startswith("test_"):
+                yield node.lineno, node.name.removeprefix("test_").replace("_", " ")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+
+
+def idioms(text: str, patterns: Mapping[re.Pattern[str], str] = PATTERNS) -> Iterator[tuple[int, str, str]]:
+    """(lines before it, the idiom, a better wording) for each idiom in a text, also across the end of a line."""
+    for pattern, better in patterns.items():
         for found in pattern.finditer(text.replace("\n", " ")):
             yield text.count("\n", 0, found.start()), found[0], better
 
@@ -95,11 +139,34 @@ def findings(root: Path) -> list[str]:
     return found
 
 
+def source_findings(root: Path) -> list[str]:
+    """The same for each idiom that a maintainer of that tree would read."""
+    found: list[str] = []
+    for pattern in PLAIN:
+        for file in sorted(root.glob(pattern)):
+            for line, text in explanations(file.read_text()):
+                for lines, said, better in idioms(text, SOURCE_PATTERNS):
+                    found.append(f"{file.relative_to(root)}:{line + lines}: {said!r}; better: {better}")
+    return found
+
+
 def test_no_idiom_of_ours_puzzles_a_user() -> None:
-    """Each finding says where, what, and which word is plain English."""
+    """Each finding gives the place, the idiom, and a plain wording."""
     found = findings(ROOT)
 
     assert not found, "\n".join(found)
+
+
+def test_no_idiom_of_ours_puzzles_a_maintainer() -> None:
+    """The same for docstrings, comments and test names, in the folders that were gone through."""
+    found = source_findings(ROOT)
+
+    assert not found, "\n".join(found)
+
+
+def test_each_pattern_of_folders_matches_files() -> None:
+    """Otherwise a renamed folder would drop out unnoticed."""
+    assert [pattern for pattern in PLAIN if next(ROOT.glob(pattern), None) is None] == []
 
 
 @pytest.mark.parametrize(
@@ -114,12 +181,38 @@ def test_no_idiom_of_ours_puzzles_a_user() -> None:
     ],
 )
 def test_an_idiom_is_found(text: str) -> None:
-    """Else the test above would pass for having looked at nothing."""
+    """Otherwise the test above would pass without having read anything."""
     assert list(idioms(text))
 
 
-def test_docstrings_are_not_looked_at_and_parts_of_f_strings_are() -> None:
-    """Comments and docstrings are read by maintainers; they are gone through by hand."""
-    source = '"""anew"""\ndef f(x):\n    """anew"""\n    return f"begun {x} anew", "told"\n'
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Who beats is not killed."""',
+        'def f():\n    """One line.\n\n    The agent goes\n    on.\n    """',
+        "x = 1  # asked at the next look",
+        "# read anew",
+        "def test_who_beats_lives():\n    pass",
+        "async def test_nobody_is_signalled():\n    pass",
+    ],
+)
+def test_an_idiom_in_the_source_text_is_found(source: str) -> None:
+    """In docstrings of each kind, comments and test names."""
+    assert [found for _, text in explanations(source) for found in idioms(text, SOURCE_PATTERNS)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["two look-alikes", "the owner, who has rights", "prompts that can be told apart", "the `his` column", "his-name"],
+)
+def test_plain_text_is_no_idiom(text: str) -> None:
+    """False alarms would make the list useless."""
+    assert not list(idioms(text, SOURCE_PATTERNS))
+
+
+def test_strings_and_source_text_are_separate() -> None:
+    """Of an f-string the written parts count; docstrings and comments count only for maintainers."""
+    source = '"""one"""\ndef f(x):\n    """two"""\n    return f"begun {x} anew", "told"  # three\n'
 
     assert [text for _, text in strings(source)] == ["begun {} anew", "told"]
+    assert sorted(text for _, text in explanations(source)) == ["one", "three", "two"]

@@ -15,7 +15,7 @@ class Instant:
 
 
 class Clock:
-    """The machine's clocks; tests pass one of their own."""
+    """The machine's clocks; tests use another implementation."""
 
     def now(self) -> Instant:
         """All three at once."""

@@ -1,6 +1,6 @@
-"""Exceptions raised on purpose. Each says what is wrong, where, and what would be right.
+"""Exceptions raised on purpose. Each message says what is wrong, where, and what to use.
 
-`exit_code` is what a command ends with (sysexits.h); `http_status` and `code` are what the control socket answers.
+`exit_code` is the exit status of a command (sysexits.h); `http_status` and `code` are the answer on the control socket.
 The resident `run` and `beat` import this file: nothing is imported here (`typing` alone is 0.7 MB of a wrapper).
 
 Tests: tests/control/test_server.py, tests/cli/test_verbs.py.
@@ -8,7 +8,7 @@ Tests: tests/control/test_server.py, tests/cli/test_verbs.py.
 
 
 class WatchdogError(Exception):
-    """Something expected went wrong; the message is written for the one who is paged at night."""
+    """An expected error; the message is written for a person on call."""
 
     exit_code: int = 1
     http_status: int = 500
@@ -21,7 +21,7 @@ class ConfigError(WatchdogError):
     exit_code = 78
 
     def __init__(self, problems: list[str], rest: object = None) -> None:
-        """`rest`: the settings (`config.Settings`) that the file would come to without these, where it would."""
+        """`rest`: the settings (`config.Settings`) of the file without the faulty keys, if they are usable."""
         super().__init__("\n".join(problems))
         self.problems = problems
         self.rest = rest
@@ -40,7 +40,7 @@ class NoDescriptors(WatchdogError):
 
 
 class UnsafeDirectory(WatchdogError):
-    """A runtime or state directory is a link, belongs to somebody else, or is open to others."""
+    """A runtime or state directory is a link, belongs to another user, or is open to others."""
 
     exit_code = 78
 
@@ -54,7 +54,7 @@ class DaemonUnreachable(WatchdogError):
 
 
 class DaemonBusy(DaemonUnreachable):
-    """A daemon is there and cannot serve us now (too many connections, no registry): the same may work later."""
+    """A daemon is there but cannot serve us now (too many connections, no registry): try again later."""
 
     exit_code = 75
 
@@ -66,7 +66,7 @@ class CannotStart(WatchdogError):
 
 
 class RegistryUnavailable(WatchdogError):
-    """The database cannot be read or written just now; nobody is judged by it. `full`: for want of disk space."""
+    """The database cannot be read or written now; no agent is judged by it. `full`: for lack of disk space."""
 
     exit_code = 75
     http_status = 503
@@ -75,7 +75,7 @@ class RegistryUnavailable(WatchdogError):
 
 
 class NoSpace(WatchdogError):
-    """The disk is full, or a user has used up its share: what nothing depends on is not written."""
+    """The disk is full, or a user has used up its share: only essential data is written."""
 
     exit_code = 75
     http_status = 507
@@ -83,7 +83,7 @@ class NoSpace(WatchdogError):
 
 
 class TooMany(WatchdogError):
-    """Its uid has as many connections as one may have; when some have ended the same request is served."""
+    """Its uid has the maximum number of connections; the same request is served when some have ended."""
 
     exit_code = 75
     http_status = 503
@@ -91,7 +91,7 @@ class TooMany(WatchdogError):
 
 
 class Limited(WatchdogError):
-    """Its user has had its share of requests for now; the same one is served later."""
+    """Its user has used up its share of requests for now; the same request is served later."""
 
     exit_code = 75
     http_status = 429
@@ -104,7 +104,7 @@ class Limited(WatchdogError):
 
 
 class BadRequest(WatchdogError):
-    """A request that cannot be understood: names the key and what would be right."""
+    """An invalid request: names the key and what to use."""
 
     exit_code = 64
     http_status = 400
@@ -119,14 +119,14 @@ class AgentNotFound(WatchdogError):
 
 
 class ProcessNotFound(WatchdogError):
-    """There is provably no such process, or it is no agent's."""
+    """There is provably no such process, or it belongs to no agent."""
 
     http_status = 404
     code = "process_not_found"
 
 
 class ProcessHidden(WatchdogError):
-    """The kernel did not let us look (hidepid, EPERM, no descriptors): nothing is known, so nothing is done."""
+    """The kernel refused to show it (hidepid, EPERM, no descriptors): nothing is known, so nothing is done."""
 
     exit_code = 75
     http_status = 503
@@ -141,14 +141,14 @@ class Held(WatchdogError):
 
 
 class Ambiguous(WatchdogError):
-    """Several living agents fit; the message lists their ids."""
+    """Several living agents match; the message lists their ids."""
 
     http_status = 409
     code = "ambiguous"
 
 
 class Conflict(WatchdogError):
-    """The thing is in a state in which that cannot be done (a name taken, an agent that has ended)."""
+    """Not possible in the present state (a name is taken, an agent has ended)."""
 
     http_status = 409
     code = "conflict"
@@ -162,11 +162,11 @@ class Elsewhere(WatchdogError):
 
 
 class RowRemoved(Conflict):
-    """Somebody removed the agent's row from the registry."""
+    """The agent's row was removed from the registry by another program."""
 
 
 class Forbidden(WatchdogError):
-    """The kernel says that you are somebody who may not do that."""
+    """The peer's uid, as the kernel reports it, may not do that."""
 
     exit_code = 77
     http_status = 403
@@ -174,11 +174,11 @@ class Forbidden(WatchdogError):
 
 
 class NotYours(Forbidden, AgentNotFound):
-    """Living agents of that name are other users'; one's own that has ended may be meant."""
+    """Living agents of that name are other users'; the caller may mean an ended one of its own."""
 
 
 class SignalRefused(WatchdogError):
-    """The guard did not let a signal out; `reason` is one word for logs and evidence."""
+    """A safety check blocked a signal; `reason` is one word for logs and evidence."""
 
     code = "protected"
 

@@ -1,4 +1,4 @@
-"""What an open descriptor leads to, whatever its name: which file, made when, on which mount, whose namespace."""
+"""The identity of an open file, whatever its name: inode, time of creation, mount, namespace owner."""
 
 import ctypes
 import fcntl
@@ -18,13 +18,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def file_id(fd: int) -> FileId:
-    """What a directory is, whatever its name."""
+    """The identity of a directory, whatever its name."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
 
 class _Statx(ctypes.Structure):
-    """The beginning of statx(2)'s answer, up to the time of creation; the whole has 256 bytes."""
+    """The beginning of statx(2)'s result, up to the time of creation; the whole has 256 bytes."""
 
     _fields_ = (
         ("mask", ctypes.c_uint32),
@@ -36,7 +36,7 @@ class _Statx(ctypes.Structure):
 
 
 def born(fd: int) -> int | None:
-    """When the file was made, in ns since the epoch; None where the file system, or the C library, does not say."""
+    """When the file was made, in ns since the epoch; None if the file system or the C library does not say."""
     found = _Statx()
     call = getattr(_libc, "statx", None)
     if call is None or call(fd, b"", AT_EMPTY_PATH, STATX_BTIME, ctypes.byref(found)) != 0:
@@ -45,7 +45,7 @@ def born(fd: int) -> int | None:
 
 
 def mount_id(fd: int) -> int:
-    """Which mount a descriptor lies on. A bind mount of the same device has its own number; st_dev does not tell it."""
+    """The mount of a descriptor. A bind mount of the same device has its own id, and the same st_dev."""
     with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as lines:
         for line in lines:
             if line.startswith("mnt_id:"):
@@ -54,9 +54,9 @@ def mount_id(fd: int) -> int:
 
 
 def namespace_owner(fd: int) -> int:
-    """The uid of who made the user namespace that a namespace belongs to: that user alone mounts in it. Raises OSError.
+    """The uid that made the user namespace of this namespace: only that user mounts in it. Raises OSError.
 
-    0 for those that root has made, containers of root's among them.
+    0 for those that root has made, including root's containers.
     """
     user, uid = fcntl.ioctl(fd, NS_GET_USERNS), bytearray(4)
     try:

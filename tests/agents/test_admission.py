@@ -1,4 +1,4 @@
-"""What a user may take, who is told of a refusal, and how long a spell of refusals lasts."""
+"""What a user may take, how a refusal is reported, and how long a spell of refusals lasts."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ ALICE, BOB, SUB = 61001, 61002, 3_000_000_000
 
 
 class Hand(Clock):
-    """A clock that is moved by hand."""
+    """A clock that is set by hand."""
 
     def __init__(self) -> None:
         self.at = 1000.0
@@ -28,7 +28,7 @@ class Hand(Clock):
 
 
 class Made:
-    """Admission with alice's subordinate uids, and what it logged."""
+    """Admission with alice's subordinate uids, and its log."""
 
     def __init__(self, directory: Path) -> None:
         file = directory / "subuid"
@@ -49,14 +49,14 @@ def made(tmp_path: Path) -> Iterator[Made]:
 
 
 def spend(made: Made, uid: int, kind: LimitKind = LimitKind.REQUESTS, cost: float = 1.0) -> int:
-    """How many are served without waiting."""
+    """The number of requests served without waiting."""
     count = 0
     while made.it.take(uid, kind, cost) == 0 and count < 10_000:
         count += 1
     return count
 
 
-def test_subordinate_uids_drink_from_their_users_bucket(made: Made) -> None:
+def test_subordinate_uids_share_their_users_bucket(made: Made) -> None:
     """Another user has its own; root and the daemon's own uid have none."""
     assert spend(made, SUB) == RATES[LimitKind.REQUESTS].burst
     assert made.it.take(SUB + 1, LimitKind.REQUESTS, 1.0) > 0
@@ -67,7 +67,7 @@ def test_subordinate_uids_drink_from_their_users_bucket(made: Made) -> None:
 
 
 def test_waiting_requests_queue_and_a_long_queue_is_refused(made: Made) -> None:
-    """Each waits for its own tokens, up to a second; what is refused takes none."""
+    """Each waits for its own tokens, up to a second; a refused one takes none."""
     spend(made, ALICE)
     waits = [made.it.take(ALICE, LimitKind.REQUESTS, 10.0) for _ in range(50)]
     served = [wait for wait in waits if wait <= WAIT]
@@ -77,15 +77,15 @@ def test_waiting_requests_queue_and_a_long_queue_is_refused(made: Made) -> None:
     assert made.it.take(ALICE, LimitKind.REQUESTS, 1.0) < WAIT
 
 
-def test_users_that_come_at_once_have_no_more_saved_up_together_than_a_few(made: Made) -> None:
-    """Else twenty that come in the same second keep the loop busy for twenty times as long as one."""
+def test_users_that_come_together_have_a_small_common_reserve(made: Made) -> None:
+    """Otherwise twenty that come in the same second keep the loop busy for twenty times as long as one."""
     counts = [spend(made, 62000 + number) for number in range(20)]
     burst = RATES[LimitKind.REQUESTS].burst
     assert burst <= sum(counts) < 4.5 * burst, counts
     assert counts == sorted(counts, reverse=True) and counts[-1] >= burst // 20
 
 
-def test_more_users_get_less_each(made: Made) -> None:
+def test_with_more_users_each_gets_less(made: Made) -> None:
     """And all of it again when the others have gone."""
     uids = [ALICE, *range(62000, 62019)]
     for uid in uids:
@@ -97,11 +97,11 @@ def test_more_users_get_less_each(made: Made) -> None:
     made.it.look()
     spend(made, ALICE)
     made.clock.at += 1.0
-    assert spend(made, ALICE) == RATES[LimitKind.REQUESTS].tokens - 1  # the last one that waited has its token
+    assert spend(made, ALICE) == RATES[LimitKind.REQUESTS].tokens - 1  # the last request that waited has its token
 
 
 def test_a_request_with_many_targets_leaves_a_debt_that_ends(made: Made) -> None:
-    """However many it names."""
+    """However many targets it names."""
     made.it.charge(ALICE, 1e6)
     assert made.it.take(ALICE, LimitKind.REQUESTS, 1.0) > WAIT
     made.clock.at += 11.0
@@ -109,7 +109,7 @@ def test_a_request_with_many_targets_leaves_a_debt_that_ends(made: Made) -> None
 
 
 def test_agents_of_subordinate_uids_are_their_users(made: Made) -> None:
-    """Beyond the share as long as few are taken; the exempt count for nobody."""
+    """Beyond the share as long as few are taken; exempt uids count for no user."""
     made.it.descriptors = 65536
     owners = [SUB + number % 20 for number in range(AGENTS)] + [0] * 5000
     assert made.it.may_register(SUB + 30, owners)
@@ -119,7 +119,7 @@ def test_agents_of_subordinate_uids_are_their_users(made: Made) -> None:
     assert made.it.may_register(0, owners + others)
 
 
-def test_a_spell_is_told_when_it_begins_and_when_it_is_over(made: Made) -> None:
+def test_a_spell_is_logged_when_it_begins_and_when_it_is_over(made: Made) -> None:
     """One line each, whatever is refused in between; `status` has the count."""
     for _ in range(100):
         made.it.refused(SUB + 5, LimitKind.REQUESTS)
@@ -142,7 +142,7 @@ def test_a_spell_is_told_when_it_begins_and_when_it_is_over(made: Made) -> None:
 
 
 def test_refusals_of_many_users_do_not_grow_without_bound(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A uid without a range has one spell; what comes after the limit is counted only."""
+    """A uid without a range has one spell; refusals beyond the limit are only counted."""
     monkeypatch.setattr(module, "MOST_SPELLS", 10)
     for uid in range(64000, 64100):
         made.it.refused(uid, LimitKind.REQUESTS)
@@ -151,7 +151,7 @@ def test_refusals_of_many_users_do_not_grow_without_bound(made: Made, monkeypatc
 
 
 def test_the_datagrams_of_users_that_flood_are_shared(made: Made) -> None:
-    """A lone one has all; one that does not flood has what it sends; the exempt are not counted."""
+    """A lone user gets all; one that does not flood gets what it sends; exempt uids are not counted."""
     budget = DatagramBudget(made.it)
     budget._clock = made.clock
 

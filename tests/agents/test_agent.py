@@ -1,4 +1,4 @@
-"""An agent as a whole: what is shown of it."""
+"""An agent as a whole: its display."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,8 +24,8 @@ def fleet(*agents: Agent) -> Fleet:
     return made
 
 
-def test_what_is_shown_of_an_agent_is_a_copy_of_now() -> None:
-    """Its ages go on alone; a word counts at once where it makes the verdict better, time alone makes none worse."""
+def test_a_displayed_agent_is_a_copy_with_present_ages() -> None:
+    """Its ages advance by themselves; a beat that improves the verdict counts at once, time alone worsens none."""
     known = agent(stall_after=60 * S)
     known.sights.see(ActivityKind.CPU, "cpu 50 %")
     judging.remember(
@@ -46,10 +46,10 @@ def test_what_is_shown_of_an_agent_is_a_copy_of_now() -> None:
     assert judging.why(shown) == "silent for 0s of 1m"
 
 
-def test_what_others_say_is_told_five_times_of_each_kind() -> None:
-    """Any number of different messages that are rejected, and of reasons of holds; ours are told beside them."""
+def test_foreign_text_is_reported_five_times_per_kind() -> None:
+    """For rejected messages and reasons of holds, which may differ each time; our own are reported beside them."""
     one = agent()
-    assert sum(one.told.first_refusal(f"rejected {n}", "rejected ") for n in range(1000)) == 5
-    assert sum(one.told.first(f"held operator {n}", "held operator ") for n in range(1000)) == 5
-    assert [one.told.first("agent.late"), one.told.first("agent.late")] == [True, False]
-    assert (len(one.told.events), len(one.told.refused)) == (6, 5)
+    assert sum(one.reported.first_refusal(f"rejected {n}", "rejected ") for n in range(1000)) == 5
+    assert sum(one.reported.first(f"held operator {n}", "held operator ") for n in range(1000)) == 5
+    assert [one.reported.first("agent.late"), one.reported.first("agent.late")] == [True, False]
+    assert (len(one.reported.events), len(one.reported.refused)) == (6, 5)

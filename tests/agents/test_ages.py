@@ -1,4 +1,4 @@
-"""What ages by itself: a lease, a progress, a state."""
+"""Ages that grow by themselves: of a lease, a progress, a state."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -27,7 +27,7 @@ def test_silence_begins_when_a_lease_ends() -> None:
 
 
 def test_a_plain_beat_does_not_end_a_lease_and_zero_does() -> None:
-    """A child's library may beat during a long build; only the agent's word ends its lease."""
+    """A child's library may beat during a long build; only the agent's own report ends its lease."""
     one = agent()
     one.beat(Beat(silent_for=600 * S), 0, WALL)
     one.beat(Beat(), 5, WALL)
@@ -40,8 +40,8 @@ def test_a_plain_beat_does_not_end_a_lease_and_zero_does() -> None:
 @pytest.mark.parametrize(
     "word", [Beat(state=State.IDLE), Beat(silent_for=9999 * S), Beat(tool="x", tool_limit=9999 * S)]
 )
-def test_progress_stands_for_no_time_while_nothing_is_to_be_expected(word: Beat) -> None:
-    """Idle over night, then a new order: the progress of yesterday is no stall."""
+def test_progress_does_not_age_while_no_work_is_expected(word: Beat) -> None:
+    """Idle over night, then a new task: yesterday's progress is no stall."""
     one = agent()
     one.beat(Beat(progress=41), 0, WALL)
     one.beat(word, 1, WALL)
@@ -55,7 +55,7 @@ def test_progress_stands_for_no_time_while_nothing_is_to_be_expected(word: Beat)
 
 
 def test_a_beat_each_second_stops_no_other_clock() -> None:
-    """How long a state lasts and progress stands, and what is left of a lease and a tool, is not renewed by a beat."""
+    """A beat does not reset the age of a state or of a progress, or the rest of a lease or a tool."""
     prompt, builds, stuck = agent(), agent(), agent()
     prompt.beat(Beat(state=State.WAITING), 0, WALL)
     builds.beat(Beat(silent_for=600 * S, tool="make", tool_limit=500 * S), 0, WALL)

@@ -1,4 +1,4 @@
-"""Which limits an agent would leave that gets a cgroup of its own. With systemd: tests/systemd/test_scopes.py."""
+"""Limits that an agent would escape by a cgroup of its own. With systemd: tests/systemd/test_scopes.py."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from watchdog.agents import cgroup_limits
 from watchdog.processes import cgroups
 
 
-def test_the_units_of_its_users_slice_stay_around_it() -> None:
+def test_the_units_of_its_users_slice_do_not_count() -> None:
     assert cgroup_limits.units_of("/system.slice/ci.service", 1000) == ["system.slice", "ci.service"]
     assert cgroup_limits.units_of("/user.slice/user-1000.slice/session-3.scope", 1000) == ["session-3.scope"]
     assert cgroup_limits.units_of("/user.slice/user-7.slice/session-3.scope", 1000) == [
@@ -35,7 +35,7 @@ def test_the_units_of_its_users_slice_stay_around_it() -> None:
         ("io.max", "8:0 rbps=1\n", True),
     ],
 )
-def test_what_is_written_in_a_cgroup_or_above_it(
+def test_limits_of_a_cgroup_and_of_those_above_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, limited: bool
 ) -> None:
     monkeypatch.setattr(cgroups, "_mounts", lambda: {"": cgroups.CgroupMount(str(tmp_path), "/")})

@@ -1,4 +1,4 @@
-"""Ends of real processes: each is noted once, and a look runs for all that have ended meanwhile."""
+"""Exits of real processes: each is noted once, and one check handles all exits of the meantime."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ Start = Callable[[str], tuple[Agent, "subprocess.Popen[bytes]"]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Agents whose process ends when its stdin does."""
+    """Agents whose process exits when its stdin is closed."""
     made: list[tuple[Agent, subprocess.Popen[bytes]]] = []
 
     def one(name: str) -> tuple[Agent, "subprocess.Popen[bytes]"]:
@@ -53,24 +53,24 @@ def play(story: Callable[[ExitWatcher], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-def test_who_has_ended_is_noted_and_taken_once(start: Start) -> None:
-    """A sweep's own question: also of an end that the loop has not come to."""
+def test_an_exited_agent_is_noted_and_collected_once(start: Start) -> None:
+    """By a sweep: also an exit that the loop has not handled yet."""
 
     async def story(watcher: ExitWatcher) -> None:
         (one, process), (other, _) = start("a"), start("b")
         watcher.watch(one)
         watcher.watch(other)
-        assert watcher.take() == []
+        assert watcher.collect() == []
         end(process)
-        assert watcher.take() == [one]
+        assert watcher.collect() == [one]
         assert (one.exit.ended, other.exit.ended) == (True, False)
-        assert watcher.take() == []
+        assert watcher.collect() == []
 
     play(story)
 
 
-def test_the_next_ones_gather_while_a_look_runs(start: Start) -> None:
-    """One look at a time, and nobody is left out."""
+def test_further_exits_gather_while_a_check_runs(start: Start) -> None:
+    """One check at a time, and none is left out."""
 
     async def story(watcher: ExitWatcher) -> None:
         looks: list[list[str]] = []
@@ -83,7 +83,7 @@ def test_the_next_ones_gather_while_a_look_runs(start: Start) -> None:
             if sum(map(len, looks)) == 3:
                 over.set()
 
-        watcher.look = look
+        watcher.subscribe(look)
         agents = [start(name) for name in "abc"]
         for agent, _ in agents:
             watcher.watch(agent)
@@ -101,8 +101,8 @@ def test_the_next_ones_gather_while_a_look_runs(start: Start) -> None:
     play(story)
 
 
-def test_who_is_not_watched_is_not_told_of(start: Start) -> None:
-    """Its pidfd may be closed, and its number another file's."""
+def test_an_unwatched_agent_is_not_reported(start: Start) -> None:
+    """Its pidfd may be closed, and the descriptor's number another file's."""
 
     async def story(watcher: ExitWatcher) -> None:
         agent, process = start("a")
@@ -110,19 +110,19 @@ def test_who_is_not_watched_is_not_told_of(start: Start) -> None:
         watcher.unwatch(agent)
         watcher.unwatch(agent)
         end(process)
-        assert watcher.take() == []
+        assert watcher.collect() == []
         assert not agent.exit.ended
 
     play(story)
 
 
 def test_an_agent_without_a_pidfd_is_left_to_the_sweep() -> None:
-    """None could be had."""
+    """A pidfd could not be opened."""
 
     async def story(watcher: ExitWatcher) -> None:
         agent = Agent(Registration("a" * 32, "a", os.geteuid(), "host", "boot"), Policy(), Status.RUNNING)
         watcher.watch(agent)
         watcher.unwatch(agent)
-        assert watcher.take() == []
+        assert watcher.collect() == []
 
     play(story)

@@ -1,4 +1,4 @@
-"""The agents in memory, and whose processes are nobody's to signal."""
+"""The agents in memory, and the processes that must not be signalled."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +20,10 @@ def agent(agent_id: str = "a" * 32, name: str = "alpha", uid: int = 1000, **rest
 
 
 def test_every_process_of_every_other_agent_is_protected_as_of_now() -> None:
-    """Whatever was asked before: one came, got another tree or process, or went. What two have is the other's, too."""
+    """After earlier calls: an agent was added, got another tree or process, or was removed.
+
+    Shared ones stay protected.
+    """
 
     def process(pid: int) -> Identity:
         return Identity("host", "boot", pid, 7)
@@ -51,7 +54,7 @@ def test_every_process_of_every_other_agent_is_protected_as_of_now() -> None:
 
 
 def test_a_shared_service_is_never_signalled_with_an_agent() -> None:
-    """Nor with the one in whose tree an older version recorded it; as an agent's main process it is that agent's."""
+    """Not even with the agent in whose tree an older version recorded it; a main process is its agent's."""
     server = Identity("host", "boot", 70, 7)
     entry = Listed(kind=SESSION, path="codex app-server", key="s-1", token="7", also=(server,))
     fleet, one = Fleet(), agent("a" * 32)
@@ -59,7 +62,7 @@ def test_a_shared_service_is_never_signalled_with_an_agent() -> None:
     fleet.add(one)
     fleet.add(agent("b" * 32, "beta", entries=(entry,)))
     assert fleet.guard(one, "host").protected == {(70, 7)}
-    one.amend(replace(one.reg, entries=(entry,)))  # its own session lives there, too)
+    one.amend(replace(one.reg, entries=(entry,)))  # its own session lives there, too
     assert fleet.guard(one, "host").protected == {(70, 7)}
     one.amend(replace(one.reg, identity=server, owner_uid=1000))
     assert fleet.guard(one, "host").protected == set()

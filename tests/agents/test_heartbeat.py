@@ -1,4 +1,4 @@
-"""What an agent says, and what is held against it: pauses, debuggers."""
+"""The reports of an agent, and what counts against it: pauses, debuggers."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -34,7 +34,7 @@ def pause_of(one: Heartbeat) -> timedelta:
 
 
 def test_its_pause_is_the_longest_of_the_last_ones() -> None:
-    """A long one is remembered for a while; what it was excused for is none."""
+    """A long one is remembered for a while; an excused one does not count."""
     one = speaker()
     one.beat(Beat(), 0, WALL)
     assert one.rhythm.pause is None
@@ -53,8 +53,8 @@ def test_its_pause_is_the_longest_of_the_last_ones() -> None:
 
 
 @pytest.mark.parametrize("what", ["idle", "leases", "lost", "unread", "halted", "unpromised"])
-def test_of_whom_no_word_is_expected_is_no_witness(what: str) -> None:
-    """Its silence says nothing of others'."""
+def test_an_agent_without_expected_beats_is_no_witness(what: str) -> None:
+    """Its silence says nothing about that of others."""
     one = speaker()
     one.beat(Beat(), 0, WALL)
     assert witness(one, 7) is not None
@@ -74,8 +74,8 @@ def test_of_whom_no_word_is_expected_is_no_witness(what: str) -> None:
     assert witness(one, 7) is None
 
 
-def test_who_was_held_by_a_debugger_has_a_fresh_limit_when_it_goes_on() -> None:
-    """Once it runs all of it is waited for; beyond wait_limit in one silence there is no more."""
+def test_an_agent_held_by_a_debugger_gets_a_fresh_limit_afterwards() -> None:
+    """Once it runs the full limit is waited; beyond wait_limit in one silence there is no further one."""
     one = speaker()
     one.beat(Beat(), 0, WALL)
     one.watch(Elapsed.between(0, 100, 1e9))
@@ -94,8 +94,8 @@ def test_who_was_held_by_a_debugger_has_a_fresh_limit_when_it_goes_on() -> None:
     assert one.silence.hindrance.halted == seconds(0)
 
 
-def test_of_a_tools_limit_nothing_is_used_up_while_a_human_is_asked_for_it() -> None:
-    """Answered after ten minutes it has all of it; and whoever waits is silent meanwhile, so that its file is asked."""
+def test_a_tools_limit_is_not_used_up_while_a_human_is_asked_for_it() -> None:
+    """Answered after ten minutes it has the full limit; and while it waits it is silent, so that its file is read."""
     one = speaker()
     one.beat(Beat(state=State.WORKING, tool="Bash", tool_limit=seconds(120)), 0, WALL)
     one.watch(Elapsed.between(0, 1, 20))
@@ -108,8 +108,8 @@ def test_of_a_tools_limit_nothing_is_used_up_while_a_human_is_asked_for_it() -> 
     assert (one.ages.tool_left, one.silence.lasted) == (seconds(109), seconds(0))
 
 
-def test_only_who_says_it_of_its_work_has_finished() -> None:
-    """P14: STOPPING=1 and a session's end tell of the process, which may be told to end in the middle of its work."""
+def test_only_an_explicit_report_means_finished_work() -> None:
+    """P14: STOPPING=1 and a session's end refer to the process, which may be stopped in the middle of its work."""
     for beat, finished in (
         (Beat(state=State.DONE), True),
         (Beat(state=State.DONE, promises=False), False),
@@ -127,7 +127,7 @@ def test_only_who_says_it_of_its_work_has_finished() -> None:
 
 
 def test_the_same_content_again_is_a_new_beat() -> None:
-    """Case C15: identical words renew; nothing is compared."""
+    """Case C15: identical beats renew; contents are not compared."""
     one = agent()
     for second in (1, 2, 3):
         one.beat(Beat(state=State.WORKING, note="same"), second, WALL)
@@ -136,7 +136,7 @@ def test_the_same_content_again_is_a_new_beat() -> None:
 
 
 def test_a_lease_of_ten_years_is_capped() -> None:
-    """Leases, tools and an own limit are believed up to wait_limit."""
+    """Leases, tools and announced silences count up to wait_limit."""
     one = agent()
     one.beat(
         Beat(silent_for=timedelta(days=3650), tool="make", tool_limit=timedelta(days=99), after=timedelta(days=9)),
@@ -151,7 +151,7 @@ def test_a_lease_of_ten_years_is_capped() -> None:
     }
 
 
-def test_words_that_promise_nothing_make_no_promise() -> None:
+def test_messages_without_a_promise_make_no_promise() -> None:
     """READY=1 once at start must not make a program stalled two minutes later."""
     one = agent()
     one.beat(Beat(promises=False), 0, WALL)
@@ -162,7 +162,7 @@ def test_words_that_promise_nothing_make_no_promise() -> None:
 
 
 def test_a_plain_beat_after_waiting_means_working() -> None:
-    """Who says waiting and later only beats works again, and can stall again."""
+    """An agent that reported waiting and later only beats is at work again, and can stall again."""
     one = agent()
     one.beat(Beat(state=State.WAITING), 0, WALL)
     one.beat(Beat(), 1, WALL)
@@ -170,8 +170,8 @@ def test_a_plain_beat_after_waiting_means_working() -> None:
     assert one.heartbeat.said.state == State.WORKING
 
 
-def test_no_word_switches_the_watch_off_for_ever() -> None:
-    """Case B6: a wait until ten years ahead is cut to wait_limit, and told."""
+def test_no_beat_switches_the_watch_off_for_ever() -> None:
+    """Case B6: a wait until ten years ahead is cut to wait_limit, and reported."""
     for word in (Beat(silent_for=10**8 * S), Beat(tool="x", tool_limit=10**8 * S), Beat(after=10**8 * S)):
         one = agent()
         one.beat(word, 0, WALL)

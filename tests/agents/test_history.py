@@ -1,4 +1,4 @@
-"""History that waits for a slow disk is bound, and one owner's agents leave room for the others'."""
+"""The history queue for a slow disk is bounded, and one owner's agents leave room for the others'."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from watchdog.registry.registry import Registry
 
 
 def test_one_owners_events_do_not_fill_the_queue(tmp_path: Path) -> None:
-    """They are counted; the log has all of them, and the next one is taken when some are written."""
+    """Further ones are counted; the log has all of them, and the next one is taken when some are written."""
     registry = Registry(f"sqlite:///{tmp_path}/registry.db").open()
     add(registry, "m", owner_uid=1000)
     add(registry, "a", owner_uid=1001)
@@ -22,12 +22,12 @@ def test_one_owners_events_do_not_fill_the_queue(tmp_path: Path) -> None:
         async_registry = AsyncRegistry(registry)
         recorder = EventRecorder(async_registry, Clock(), Recorder())
         for _ in range(OF_ONE + 50):
-            recorder.tell("agent.late", agent("m"), "silent")
+            recorder.record("agent.late", agent("m"), "silent")
         lost = [recorder.lost]
-        recorder.tell("agent.late", agent("a", uid=1001), "silent")
+        recorder.record("agent.late", agent("a", uid=1001), "silent")
         lost.append(recorder.lost)
         await async_registry.write(registry.history.add_event, "t", "m", "t", "w", Clock().now().wall)  # after those
-        recorder.tell("agent.late", agent("m"), "silent")
+        recorder.record("agent.late", agent("m"), "silent")
         await async_registry.write(registry.history.add_event, "t", "m", "t", "w", Clock().now().wall)
         return [*lost, recorder.lost]
 

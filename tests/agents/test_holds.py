@@ -14,40 +14,40 @@ def hold(number: int, agent_id: str | None = "a1", minutes: int | None = None) -
     return HoldRow(number, agent_id, f"reason {number}", 0, NOW, until)
 
 
-def test_what_another_host_put_and_lifted_is_followed_and_told_once() -> None:
+def test_holds_that_another_host_put_and_lifted_are_reported_once() -> None:
     """Begun, then nothing new, then ended."""
     holds = Holds()
-    assert holds.agree([hold(1)], holds.ids()) == ([hold(1)], [])
+    assert holds.sync_with_registry([hold(1)], holds.ids()) == ([hold(1)], [])
     assert holds.reason_for("a1", NOW) == "reason 1 (by uid 0)"
-    assert holds.agree([hold(1)], holds.ids()) == ([], [])
-    assert holds.agree([], holds.ids()) == ([], [hold(1)])
+    assert holds.sync_with_registry([hold(1)], holds.ids()) == ([], [])
+    assert holds.sync_with_registry([], holds.ids()) == ([], [hold(1)])
     assert holds.reason_for("a1", NOW) is None
 
 
-def test_what_changed_while_the_registry_was_read_stays_as_it_is_here() -> None:
-    """A hold put since is not in what was read, one lifted or over since still is."""
+def test_changes_made_here_while_the_registry_is_read_stay() -> None:
+    """A hold added since is not in the result of the read; one lifted or expired since still is."""
     holds = Holds([hold(1), hold(2, "a2", minutes=1)])
     known = holds.ids()
     holds.lift("a1")
     holds.expire(NOW + timedelta(minutes=2))
     holds.put(hold(3, "a3"))
-    assert holds.agree([hold(1), hold(2, "a2", minutes=1)], known) == ([], [])
+    assert holds.sync_with_registry([hold(1), hold(2, "a2", minutes=1)], known) == ([], [])
     assert [row.id for row in holds.current(NOW)] == [3]
-    assert holds.agree([hold(3, "a3")], holds.ids()) == ([], [])
+    assert holds.sync_with_registry([hold(3, "a3")], holds.ids()) == ([], [])
 
 
-def test_a_hold_that_is_found_in_the_registry_first_is_put_all_the_same() -> None:
-    """Its row is committed before the one who asked is back in the loop."""
+def test_a_hold_that_is_found_in_the_registry_first_is_added_all_the_same() -> None:
+    """Its row is committed before its caller is back in the loop."""
     holds = Holds([hold(1)])
-    holds.agree([hold(1), hold(2)], holds.ids())
+    holds.sync_with_registry([hold(1), hold(2)], holds.ids())
     assert {row.id for row in holds.lift("a1")} == {1, 2}
     holds.put(hold(2))
-    assert holds.agree([hold(2)], holds.ids()) == ([], [])
+    assert holds.sync_with_registry([hold(2)], holds.ids()) == ([], [])
     assert [row.id for row in holds.current(NOW)] == [2]
 
 
 def test_a_hold_on_each_of_many_agents_costs_a_sweep_little() -> None:
-    """Twenty users with a hold on each of 256 agents: each look asked for all holds, 26 million rows a sweep."""
+    """Twenty users with a hold on each of 256 agents: each check read all holds, 26 million rows a sweep."""
     holds = Holds([hold(number, f"a{number}") for number in range(5000)])
     began = time.process_time()
     assert all(holds.reason_for(f"a{number}", NOW) for number in range(5000))

@@ -1,4 +1,4 @@
-"""An agent as `judge` gets it, and what is made of the answer."""
+"""The input of `judge` for an agent, and the effect of its answer."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -18,16 +18,16 @@ def agent(agent_id: str = "a" * 32, name: str = "alpha", uid: int = 1000, **rest
     return Agent(Registration(agent_id, name, uid, "host", "boot", **rest), Policy(), Status.RUNNING)  # type: ignore[arg-type]
 
 
-def test_a_tool_that_runs_is_told_without_secrets() -> None:
-    """Whoever declares it may put the whole command into its name; the verdict's line goes into log and history."""
+def test_a_running_tool_is_shown_without_secrets() -> None:
+    """A client may put the whole command into its name; the verdict's line goes into log and history."""
     one = agent()
     one.beat(Beat(tool="Bash: curl -u token=hunter2", tool_limit=60 * S), 0, WALL)
     line = judge(judging.observe(one, Presence.ALIVE, 1, 10), one.policy).line
     assert line.startswith("running tool Bash: curl -u token=***: ")
 
 
-def test_looks_closer_than_an_interval_count_once() -> None:
-    """An exit elsewhere makes a look come sooner; it must not confirm anybody's silence early."""
+def test_sweeps_closer_than_an_interval_count_once() -> None:
+    """An exit elsewhere brings the next sweep forward; it must not confirm any agent's silence early."""
     one = agent()
     one.beat(Beat(), 0, WALL)
     one.judged.first_look = False
@@ -42,7 +42,7 @@ def test_looks_closer_than_an_interval_count_once() -> None:
 
 
 def test_beats_whose_progress_stands_still_confirm_and_withdraw_nothing() -> None:
-    """Case B5: a thread beats while the work loop is deadlocked; its beats must not save it. One step does."""
+    """Case B5: a thread beats while the work loop is deadlocked; its beats must not save it. One step forward does."""
     one, verdicts, renewed = agent(), [], []
     one.judged.first_look = False
     one.beat(Beat(progress=41), 0, WALL)
@@ -62,7 +62,7 @@ def test_beats_whose_progress_stands_still_confirm_and_withdraw_nothing() -> Non
 
 
 def healthy() -> Agent:
-    """An agent that promised beats, has beaten, and was looked at."""
+    """An agent that promised beats, has beaten, and was judged."""
     one = agent(stall_after=120 * S)
     one.beat(Beat(), 0, WALL)
     one.watch(0, 10, 20)
@@ -70,8 +70,8 @@ def healthy() -> Agent:
     return one
 
 
-def test_who_is_healthy_is_judged_anew_only_when_a_limit_is_reached() -> None:
-    """Silent for 10 s of 120 s at a look: nothing can change for 110 s, and a beat makes that no shorter."""
+def test_a_healthy_agent_is_judged_again_only_when_a_limit_is_reached() -> None:
+    """Silent for 10 s of 120 s at a sweep: nothing can change for 110 s, and a beat does not shorten that."""
     one, settled = healthy(), []
     for now in range(10, 120, 10):
         settled.append(judging.settled(one))
@@ -96,8 +96,8 @@ def test_who_is_healthy_is_judged_anew_only_when_a_limit_is_reached() -> None:
     ],
     ids=str,
 )
-def test_who_says_more_than_that_he_lives_is_judged_by_the_next_look(word: Beat) -> None:
-    """A shorter limit among them."""
+def test_a_beat_with_more_than_a_sign_of_life_is_judged_by_the_next_sweep(word: Beat) -> None:
+    """For example with a shorter limit."""
     one = healthy()
     one.beat(word, 11, WALL)
 
@@ -105,8 +105,8 @@ def test_who_says_more_than_that_he_lives_is_judged_by_the_next_look(word: Beat)
     assert one.heartbeat.unsaved(10 * S)
 
 
-def test_other_limits_and_a_file_that_cannot_be_read_ask_for_a_look() -> None:
-    """Neither is a word of the agent."""
+def test_other_limits_and_an_unreadable_file_require_a_judgement() -> None:
+    """Neither is a report of the agent."""
     one, other = healthy(), healthy()
     one.adopt(Policy(after=S))
     other.heartbeat.silence.unread_now()
@@ -114,15 +114,15 @@ def test_other_limits_and_a_file_that_cannot_be_read_ask_for_a_look() -> None:
     assert not judging.settled(other)
 
 
-def test_who_has_yet_to_start_gets_one_fresh_limit_too() -> None:
-    """His first heartbeat may have come while nobody was there; once, however often that happens."""
+def test_an_agent_that_has_yet_to_start_gets_one_fresh_limit_too() -> None:
+    """Its first heartbeat may have come while no daemon ran; once, however often that happens."""
     one = Agent(agent().reg, Policy(after=timedelta(seconds=100)), Status.RUNNING)
     one.heartbeat.said.promise(True)
     one.watch(0.0, 290.0, 300.0)
     for _ in range(3):
-        one.heartbeat.silence.forgive()
+        one.heartbeat.silence.grant_fresh_limit()
     one.watch(290.0, 399.0, 300.0)
     assert not judge(judging.observe(one, Presence.ALIVE, 399.0, 10.0), one.policy).overdue
     one.watch(399.0, 401.0, 300.0)
-    one.heartbeat.silence.forgive()
+    one.heartbeat.silence.grant_fresh_limit()
     assert judge(judging.observe(one, Presence.ALIVE, 401.0, 10.0), one.policy).overdue

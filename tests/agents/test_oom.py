@@ -1,4 +1,4 @@
-"""Which ends are told as ended for want of memory: a count that grew, and a SIGKILL."""
+"""Which deaths are reported as OOM kills: a count that grew, and a SIGKILL."""
 
 import signal
 from pathlib import Path
@@ -12,7 +12,7 @@ from watchdog.core.agent import Policy, Registration, Status
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Agent:
-    """Ended by SIGKILL; in cgroups of v2, its own and the one above, where one was ended once before."""
+    """Killed by SIGKILL; in cgroups of v2, its own and the one above, with one earlier OOM kill."""
     for name in ("own", "above"):
         (tmp_path / name).mkdir()
         events(tmp_path / name, 1)
@@ -23,35 +23,35 @@ def agent(tmp_path: Path) -> Agent:
 
 
 def events(directory: Path, count: int) -> None:
-    """As the kernel writes it (cgroup-v2.rst, memory.events)."""
+    """The kernel's format (cgroup-v2.rst, memory.events)."""
     (directory / "memory.events").write_text(f"low 0\nhigh 0\nmax 7\noom 3\noom_kill {count}\noom_group_kill 0\n")
 
 
-def test_a_count_that_grew_says_who_it_was(agent: Agent, tmp_path: Path) -> None:
-    assert oom.told(agent) is None
+def test_a_count_that_grew_names_the_victim(agent: Agent, tmp_path: Path) -> None:
+    assert oom.oom_kill_reason(agent) is None
     events(tmp_path / "own", 3)
-    assert oom.told(agent) == f"killed by the kernel's OOM killer (oom_kill 2 in {tmp_path}/own)"
+    assert oom.oom_kill_reason(agent) == f"killed by the kernel's OOM killer (oom_kill 2 in {tmp_path}/own)"
 
 
-def test_the_cgroup_above_tells_when_the_own_one_is_gone(agent: Agent, tmp_path: Path) -> None:
-    """systemd removes a scope as soon as it is empty; above, others may have been meant."""
+def test_the_cgroup_above_counts_when_the_own_one_is_gone(agent: Agent, tmp_path: Path) -> None:
+    """systemd removes a scope as soon as it is empty; the count above may refer to others."""
     (tmp_path / "own/memory.events").unlink()
-    assert oom.told(agent) is None
+    assert oom.oom_kill_reason(agent) is None
     events(tmp_path / "above", 2)
-    assert oom.told(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/above)"
+    assert oom.oom_kill_reason(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/above)"
 
 
-def test_a_shell_that_says_so_of_its_program_is_believed(agent: Agent, tmp_path: Path) -> None:
-    """`run -- sh -c "claude …"`: the kernel ended what the shell had started, and it ends with 128 + 9 (sh(1p))."""
+def test_a_shell_that_reports_its_programs_death_is_believed(agent: Agent, tmp_path: Path) -> None:
+    """`run -- sh -c "claude …"`: the kernel killed the shell's child, and the shell exits with 128 + 9 (sh(1p))."""
     agent.exit.signal, agent.exit.code = None, 128 + signal.SIGKILL
-    assert oom.told(agent) is None
+    assert oom.oom_kill_reason(agent) is None
     events(tmp_path / "own", 2)
-    assert oom.told(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/own)"
+    assert oom.oom_kill_reason(agent) == f"probably killed by the kernel's OOM killer (oom_kill 1 in {tmp_path}/own)"
 
 
 @pytest.mark.parametrize("ended", [None, signal.SIGTERM])
-def test_another_end_is_not_told_so(agent: Agent, tmp_path: Path, ended: int | None) -> None:
-    """A child of its was the victim."""
+def test_another_death_is_not_reported_as_an_oom_kill(agent: Agent, tmp_path: Path, ended: int | None) -> None:
+    """The victim was a child of the agent."""
     events(tmp_path / "own", 2)
     agent.exit.signal = ended
-    assert oom.told(agent) is None
+    assert oom.oom_kill_reason(agent) is None

@@ -1,4 +1,4 @@
-"""Whatever goes wrong while an agent gets its own cgroup, the agent goes without, and it is said."""
+"""Whatever goes wrong while an agent gets its own cgroup, the agent goes without, and that is reported."""
 
 import asyncio
 import gc
@@ -21,10 +21,10 @@ from watchdog.registry.registry import Registry
 from watchdog.telemetry.logger import get_logger
 
 
-def test_what_is_no_error_of_the_kernel_s_is_said_too(
+def test_an_error_of_our_own_is_reported_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is in nobody's hands else: a task whose failure nobody asks for."""
+    """No other code sees it: the task's result is awaited nowhere."""
 
     def broken(*_: object) -> None:
         raise ValueError("no such leaf")

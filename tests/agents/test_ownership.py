@@ -1,4 +1,4 @@
-"""As whom the daemon acts for an agent: looked at before each act."""
+"""The uid as which the daemon acts for an agent: checked before each act."""
 
 import ast
 import asyncio
@@ -30,9 +30,9 @@ from watchdog.registry.registry import Registry
 PACKAGE = Path(ownership.__file__).parents[1]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: setuid programs and other uids")
 U, V = 12001, 12002
-# (file, function): why it may name the owner without a look at the process.
+# (file, function): why it may use the owner without a check of the process.
 ALLOWED = {("control/routes/purge.py", "_purge"): "an ended agent's row: it has no process"}
-ASKS = {"call", "call_alone", "type_keys", "run_notice"}
+ASKS = {"call", "call_in_fresh_helper", "type_keys", "run_notice"}
 
 
 def agent_of(pid: int, owner: int) -> Agent:
@@ -46,8 +46,8 @@ def refused(agent: Agent) -> str:
     return error.value.reason
 
 
-def test_nothing_is_asked_of_an_owner_without_a_look_at_the_process() -> None:
-    """`owner_of(agent)`, not `agent.reg.owner_uid`, is what a helper is asked as."""
+def test_a_helper_is_called_only_after_a_check_of_the_process() -> None:
+    """Helpers are called as `owner_of(agent)`, not as `agent.reg.owner_uid`."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         for function in ast.walk(ast.parse(path.read_text())):
@@ -82,8 +82,8 @@ def test_a_users_agent_is_untouchable_while_its_process_is_in_a_setuid_program(p
 
 
 @needs_root
-def test_roots_agent_that_was_not_root_to_its_end_stays_untouched(public: Path) -> None:
-    """Nobody knows what it was when it ended: nothing is opened as root for it."""
+def test_an_agent_of_root_that_was_not_root_to_its_end_stays_untouched(public: Path) -> None:
+    """Its uid at its end is unknown: nothing is opened as root for it."""
     with leashed(public, 0) as process:
         agent = agent_of(process.pid, 0)
         agent.tree.pidfd = None if agent.identity is None else pin(agent.identity)
@@ -96,10 +96,10 @@ def test_roots_agent_that_was_not_root_to_its_end_stays_untouched(public: Path) 
 
 
 @needs_root
-def test_a_drop_counts_when_it_is_committed_and_is_never_seen_again(
+def test_a_drop_counts_when_it_is_committed_and_only_once(
     public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not while the registry is away; sudo in between does not make it root's again."""
+    """Not while the registry is away; sudo in between does not return it to root."""
 
     async def fail(*_: object) -> None:
         raise RegistryUnavailable("away")
@@ -147,8 +147,8 @@ def test_a_drop_counts_when_it_is_committed_and_is_never_seen_again(
         asyncio.run(story(process))
 
 
-def test_a_look_that_fails_touches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No descriptors, or a /proc that hides it: tried again, and no reason to keep a thing for good."""
+def test_a_failed_check_touches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptors, or a /proc that hides it: tried again, and no permanent reason to keep a place."""
     process = subprocess.Popen(["sleep", "60"])
     try:
         agent = agent_of(process.pid, os.geteuid())
@@ -162,6 +162,6 @@ def test_a_look_that_fails_touches_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         process.wait(20)
 
 
-def test_an_agent_without_a_process_is_its_registrants() -> None:
+def test_an_agent_without_a_process_belongs_to_its_registrant() -> None:
     agent = Agent(Registration("a" * 32, "alpha", U, "h", boot_id(), created_at=NOW), Policy(), Status.STARTING)
     assert owner_of(agent) == U

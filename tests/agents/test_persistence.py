@@ -1,4 +1,4 @@
-"""One alert for one fault of the registry, and none that a probe would have to wait long for."""
+"""One alert per fault of the registry, and no long wait for a probe to find one."""
 
 import asyncio
 import sqlite3
@@ -27,7 +27,7 @@ INTERVAL = 10.0
 
 
 class Ticking(Clock):
-    """Moves on by a sweep interval each time it is told."""
+    """Advances by a sweep interval at each reading, when switched on."""
 
     at = 0.0
 
@@ -36,7 +36,7 @@ class Ticking(Clock):
 
 
 class Bench:
-    """A recorder on a real file, and as many sweeps as one likes."""
+    """An `AgentPersistence` on a real file, with any number of sweeps."""
 
     def __init__(self, path: Path, registry: AsyncRegistry) -> None:
         self.registry, self.log, self.clock = registry, Kept(), Ticking()
@@ -48,21 +48,21 @@ class Bench:
             other.execute(statement)
 
     def admit(self, name: str) -> Agent:
-        """An agent that runs."""
+        """A running agent."""
         reg = Registration(name * 4, name, 0, "host", "boot", stall_after=timedelta(minutes=2))
         self.registry.agents.add(reg, Status.RUNNING, self.clock.now().wall, "test")
         self._fleet.add(agent := Agent(reg, Policy(), Status.RUNNING))
         return agent
 
     def written(self) -> dict[str, tuple[float, int]]:
-        """Silence in seconds and beats of each agent, as its row has them."""
+        """Silence in seconds and beats of each agent, as in its row."""
         with closing(sqlite3.connect(self._path)) as other:
             rows = other.execute("SELECT name, silence_seconds, beats FROM agent_lifecycle").fetchall()
         return {name: (silence, beats) for name, silence, beats in rows}
 
     @property
     def trouble(self) -> str | None:
-        """What `status` would say."""
+        """The error that `status` would show."""
         return self._recorder.trouble
 
     async def sweep(self) -> bool:
@@ -83,8 +83,8 @@ async def bench(directory: Path) -> AsyncIterator[Bench]:
         registry.close()
 
 
-def test_what_no_probe_meets_begins_once_and_ends_once(tmp_path: Path) -> None:
-    """A history that fails with each sweep, while all that a probe looks at works."""
+def test_a_fault_that_no_probe_meets_is_reported_once_and_ends_once(tmp_path: Path) -> None:
+    """The history fails in each sweep, while everything that a probe tests works."""
 
     async def story() -> None:
         async with bench(tmp_path) as made:
@@ -107,8 +107,8 @@ def test_what_no_probe_meets_begins_once_and_ends_once(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_what_is_wrong_now_is_told_not_what_was_wrong_first(tmp_path: Path) -> None:
-    """B2: "terminating connection due to administrator command" stayed the cause while no server was there any more."""
+def test_the_present_error_is_shown_not_the_first_one(tmp_path: Path) -> None:
+    """B2: "terminating connection due to administrator command" stayed the cause when there was no server any more."""
 
     async def story() -> None:
         async with bench(tmp_path) as made:
@@ -122,8 +122,8 @@ def test_what_is_wrong_now_is_told_not_what_was_wrong_first(tmp_path: Path) -> N
     asyncio.run(story())
 
 
-def test_what_only_a_probe_meets_is_found_within_a_minute(tmp_path: Path) -> None:
-    """Six intervals of 10 s; with shorter ones sooner."""
+def test_a_fault_that_only_a_probe_meets_is_found_within_a_minute(tmp_path: Path) -> None:
+    """Six intervals of 10 s; sooner with shorter ones."""
 
     async def story() -> None:
         async with bench(tmp_path) as made:
@@ -140,8 +140,8 @@ def test_what_only_a_probe_meets_is_found_within_a_minute(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_a_row_is_written_where_more_than_time_has_changed(tmp_path: Path) -> None:
-    """All are, once a minute; meanwhile a new word is, and a beat after a silence so long that the row wrongs it."""
+def test_a_row_is_written_if_more_than_time_has_changed(tmp_path: Path) -> None:
+    """All are, once a minute; in between after a new report, and after a beat that makes the row's silence too long."""
 
     async def story() -> None:
         async with bench(tmp_path) as made:
@@ -181,8 +181,8 @@ def test_a_row_is_written_where_more_than_time_has_changed(tmp_path: Path) -> No
     asyncio.run(story())
 
 
-def test_a_tree_is_written_when_a_look_saw_others_and_read_back(tmp_path: Path) -> None:
-    """A daemon after this one knows whom that saw, and where the main process sat; what is broken is put aside."""
+def test_a_tree_is_written_when_a_scan_changed_it_and_read_back(tmp_path: Path) -> None:
+    """The next daemon knows its members, and the cgroup of the main process; a broken value is quarantined."""
 
     def member(pid: int) -> TreeMember:
         return TreeMember(Identity("host", "boot", pid, 7, 8), 1, 0, "sh", "S", "marker")
@@ -216,7 +216,7 @@ def test_a_tree_is_written_when_a_look_saw_others_and_read_back(tmp_path: Path) 
 
 
 def test_a_row_that_could_not_be_written_is_written_by_the_next_sweep(tmp_path: Path) -> None:
-    """What a failed statement held is not forgotten for a minute."""
+    """The content of a failed statement is not forgotten for a minute."""
 
     async def story() -> None:
         async with bench(tmp_path) as made:

@@ -1,4 +1,4 @@
-"""Who may be registered as what: real processes, a real registry and real notify sockets."""
+"""Rights and rules of registration: real processes, a real registry and real notify sockets."""
 
 import asyncio
 import os
@@ -36,14 +36,14 @@ from watchdog.registry.registry import Registry
 from watchdog.registry.rows import AgentRow
 from watchdog.telemetry.metrics import Metrics
 
-ME, OTHER = os.geteuid(), 61001  # a uid that no account has
+ME, OTHER = os.geteuid(), 61001  # a uid without an account
 US, THEM = Peer(ME, 0, os.getpid()), Peer(OTHER, 0, os.getpid())
 ADMIN = Peer(ME, 0, os.getpid(), admin=True)
 ENTRY = Listed("hcom", "/srv/.hcom", "row-7", "run-1", proved=False, stop=("hcom", "stop", "row-7"))
 
 
 class Room:
-    """A registrar and the parts that it registers with."""
+    """A registrar and its parts."""
 
     def __init__(self, directory: Path) -> None:
         file = directory / "agent-watchdog.toml"
@@ -70,19 +70,19 @@ class Room:
         return await self.registrar.register(RegistrationRequest(name, **more), peer)
 
     async def row(self, agent: Agent) -> AgentRow:
-        """As the registry has it."""
+        """Its row in the registry."""
         row = await self.registry.read(self.registry.agents.get, agent.agent_id)
         assert row is not None
         return row
 
     def sockets(self) -> list[str]:
-        """The agents whose notify socket lies there."""
+        """The agents with a notify socket."""
         return sorted(os.listdir(self.notify))
 
 
 @asynccontextmanager
 async def room() -> AsyncIterator[Room]:
-    with tempfile.TemporaryDirectory(prefix="awr-", dir="/tmp") as name:  # the path of a unix socket is short
+    with tempfile.TemporaryDirectory(prefix="awr-", dir="/tmp") as name:  # a unix socket's path must be short
         made = Room(Path(name))
         await made.users.begin()
         try:
@@ -108,8 +108,8 @@ def child() -> Iterator[int]:
         process.kill()
 
 
-def test_what_was_asked_for_is_in_the_fleet_and_in_the_registry(child: int) -> None:
-    """The row is there before anybody is answered; the identity is the kernel's."""
+def test_a_registered_agent_is_in_the_fleet_and_in_the_registry(child: int) -> None:
+    """The row is committed before the caller gets an answer; the identity is the kernel's."""
 
     async def story(here: Room) -> None:
         agent = await here.register(
@@ -137,7 +137,7 @@ def test_without_a_pid_it_starts_or_is_queued() -> None:
     play(story)
 
 
-def test_a_name_is_one_living_agents_of_its_owner() -> None:
+def test_a_name_belongs_to_one_living_agent_of_its_owner() -> None:
     """Another owner's agent may have it too, and so may the next one when it has ended."""
 
     async def story(here: Room) -> None:
@@ -153,8 +153,8 @@ def test_a_name_is_one_living_agents_of_its_owner() -> None:
     play(story)
 
 
-def test_a_process_is_one_agents(child: int) -> None:
-    """Also where it was looked at before another one registered it."""
+def test_a_process_belongs_to_one_agent(child: int) -> None:
+    """Even if it was checked before another one registered it."""
 
     async def story(here: Room) -> None:
         looked_at = await identify_pid(child, US, here.fleet, "h1")
@@ -168,8 +168,8 @@ def test_a_process_is_one_agents(child: int) -> None:
     play(story)
 
 
-def test_nobody_registers_another_users_process(child: int) -> None:
-    """Nor one that is not there."""
+def test_another_users_process_cannot_be_registered(child: int) -> None:
+    """Nor one that does not exist."""
 
     async def story(here: Room) -> None:
         with pytest.raises(Forbidden, match=f"runs as uid {ME}, you are uid {OTHER}"):
@@ -196,7 +196,7 @@ def test_the_owner_is_the_uid_of_the_process() -> None:
 
 
 def test_a_parent_is_a_living_agent_of_the_same_owner() -> None:
-    """By its name, its id or the beginning of that."""
+    """By its name, its id or a prefix of that."""
 
     async def story(here: Room) -> None:
         lead = await here.register("lead")
@@ -213,8 +213,8 @@ def test_a_parent_is_a_living_agent_of_the_same_owner() -> None:
     play(story)
 
 
-def test_a_temp_dir_is_one_agents() -> None:
-    """It is removed when that agent ends: no other one's place may lie in it, but an agent's below it."""
+def test_a_temp_dir_belongs_to_one_agent() -> None:
+    """It is removed when that agent ends: it may contain no other agent's place, except a sub-agent's."""
 
     async def story(here: Room) -> None:
         lead = await here.register("lead", temp_dir="/tmp/of-lead")
@@ -229,8 +229,8 @@ def test_a_temp_dir_is_one_agents() -> None:
     play(story)
 
 
-def test_what_a_client_should_know_is_noted(child: int) -> None:
-    """A limit that was raised, a shared worktree, a temp dir that stays, a task that is another user's."""
+def test_the_client_gets_notes(child: int) -> None:
+    """About a raised limit, a shared worktree, a temp dir that stays, a task of another user."""
 
     async def story(here: Room) -> None:
         await here.register("first", THEM, task="T-1")
@@ -258,8 +258,8 @@ def test_only_a_run_brings_its_own_socket() -> None:
     play(story)
 
 
-def test_an_agent_that_another_registry_knows_keeps_its_entry(child: int) -> None:
-    """What is said there of ending it is needed when it ends, by a later daemon perhaps."""
+def test_an_agent_that_another_registry_lists_keeps_its_entry(child: int) -> None:
+    """The entry's stop command is needed when it ends, perhaps by a later daemon."""
 
     async def story(here: Room) -> None:
         agent = await here.register("alpha", pid=child, source="hcom", entry=ENTRY)
@@ -273,7 +273,7 @@ def test_an_agent_that_another_registry_knows_keeps_its_entry(child: int) -> Non
 
 
 def test_a_session_runs_without_a_process() -> None:
-    """It is of a service that works for many."""
+    """It belongs to a service that works for many."""
 
     async def story(here: Room) -> None:
         entry = Listed(SESSION, "codex", "session-1", "7")
@@ -282,7 +282,7 @@ def test_a_session_runs_without_a_process() -> None:
     play(story)
 
 
-def test_what_cannot_be_committed_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registration_that_cannot_be_committed_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(here: Room) -> None:
         async def write(*_: object) -> None:
             raise RegistryUnavailable("locked")
@@ -295,7 +295,7 @@ def test_what_cannot_be_committed_leaves_nothing(monkeypatch: pytest.MonkeyPatch
     play(story)
 
 
-def test_one_user_does_not_take_the_room_of_all() -> None:
+def test_one_user_does_not_take_all_the_room() -> None:
     """Each agent costs descriptors. An admin registers what it wants."""
 
     async def story(here: Room) -> None:
@@ -309,7 +309,7 @@ def test_one_user_does_not_take_the_room_of_all() -> None:
 
 
 def test_registrations_of_one_owner_take_turns() -> None:
-    """Two that look a name up in one moment would both take it. Another owner's does not wait."""
+    """Two that look up a name at the same moment would both take it. Another owner's does not wait."""
 
     async def story(here: Room) -> None:
         order: list[str] = []
@@ -336,8 +336,8 @@ def test_registrations_of_one_owner_take_turns() -> None:
     play(story)
 
 
-def test_a_pid_becomes_known_once(child: int) -> None:
-    """The same again changes nothing; another process is another agent's."""
+def test_a_pid_is_registered_once(child: int) -> None:
+    """Repeating it changes nothing; another process belongs to another agent."""
 
     async def story(here: Room) -> None:
         alpha, waits = await here.register("alpha"), await here.register("waits", queued=True)
@@ -358,7 +358,7 @@ def test_a_pid_becomes_known_once(child: int) -> None:
 
 @pytest.mark.parametrize("with_row", [True, False])
 def test_a_living_agent_that_the_registry_has_lost_is_watched_again(child: int, with_row: bool) -> None:
-    """By the copy of its registration; its row is written at once, or later."""
+    """By its registration backup; its row is written at once, or later."""
 
     async def story(here: Room) -> None:
         former = await here.register("alpha", pid=child, stall_after_seconds=120)
@@ -376,8 +376,8 @@ def test_a_living_agent_that_the_registry_has_lost_is_watched_again(child: int, 
     play(story)
 
 
-def test_a_process_that_only_the_copy_knows_is_its_agents_again(child: int) -> None:
-    """The registry is older than what told its pid."""
+def test_a_process_known_only_from_the_backup_is_its_agents_again(child: int) -> None:
+    """The registry is older than the registration of its pid."""
 
     async def story(here: Room) -> None:
         agent = await here.register("alpha")
@@ -392,7 +392,7 @@ def test_a_process_that_only_the_copy_knows_is_its_agents_again(child: int) -> N
 
 
 def test_a_registration_costs_its_user_a_share() -> None:
-    """So a file that comes and goes does not have agents registered without end; the daemon's own uid is exempt."""
+    """So a file that comes and goes cannot register agents without end; the daemon's own uid is exempt."""
 
     async def story(here: Room) -> None:
         assert here.registrar.take_share(ME) == 0

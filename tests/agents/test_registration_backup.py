@@ -1,4 +1,4 @@
-"""What was registered is there once more, and never worth more than it says."""
+"""Registrations are backed up, and a backup counts for no more than it says."""
 
 import os
 from dataclasses import replace
@@ -14,8 +14,8 @@ from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Status
 
 
-def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) -> None:
-    """`run`, hooks and foreign registries tell of theirs again; a broken copy costs no other."""
+def test_backups_are_kept_for_agents_that_no_other_program_reports(tmp_path: Path) -> None:
+    """`run`, hooks and foreign registries report theirs again; a broken backup affects no other."""
     copies, told = RegistrationBackup(str(tmp_path), Clock(), log := Kept()), tmp_path / "agents"
     assert copies.read() == []
     for agent_id, source in (("a" * 32, "register"), ("b" * 32, "run"), ("c" * 32, "hook")):
@@ -44,8 +44,8 @@ def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) 
     assert copies.read() == []
 
 
-def test_a_copy_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """The registration goes on: its row is what counts."""
+def test_a_backup_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    """The registration continues: its row is what counts."""
     (tmp_path / "agents").symlink_to("/tmp")
     copies = RegistrationBackup(str(tmp_path), Clock(), log := Kept())
     copies.keep(Agent(SIMPLE, Policy(), Status.RUNNING))
@@ -54,8 +54,8 @@ def test_a_copy_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).write_text("words"), lambda path: None])
-def test_no_start_fails_or_waits_for_what_lies_in_the_copies_place(tmp_path: Path, make: object) -> None:
-    """In that of the directory, or in that of a copy; a FIFO would wait for a writer. It is told."""
+def test_no_start_fails_or_hangs_because_of_foreign_files_in_the_backups_place(tmp_path: Path, make: object) -> None:
+    """In place of the directory, or of a backup; a FIFO would wait for a writer. It is reported."""
     assert callable(make)
     for place in ("a/agents", f"b/agents/{'c' * 32}"):
         (tmp_path / place).parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The word for an agent finds exactly the one that is meant, among those that the peer may touch."""
+"""A selector finds exactly the intended agent, among those that the peer may touch."""
 
 import os
 
@@ -13,8 +13,8 @@ ALICE, BOB = Peer(1000, 1000, os.getpid()), Peer(1001, 1001, os.getpid())
 ADMIN = Peer(0, 0, os.getpid(), admin=True)
 
 
-def test_a_name_that_two_carry_is_refused_with_their_ids() -> None:
-    """Two people may each have an alpha; root must say which."""
+def test_a_name_of_two_agents_is_refused_with_their_ids() -> None:
+    """Two users may each have an alpha; root must say which."""
     both = fleet(agent("a" * 32), agent("b" * 32, uid=1001))
 
     with pytest.raises(Ambiguous, match=f"{'a' * 32} .uid 1000., {'b' * 32} .uid 1001."):
@@ -23,7 +23,7 @@ def test_a_name_that_two_carry_is_refused_with_their_ids() -> None:
 
 
 def test_targets_find_by_id_prefix_tag_task_and_type() -> None:
-    """Every form of a target, and nobody else."""
+    """Every form of a selector, and no other agent."""
     one = agent("a" * 32, tags=("x",), task_id="T-1", agent_type="codex")
     both = fleet(one, agent("b" * 32, name="beta"))
 
@@ -34,8 +34,8 @@ def test_targets_find_by_id_prefix_tag_task_and_type() -> None:
         selectors.select(both, "aaaa")
 
 
-def test_a_user_means_its_own_agents() -> None:
-    """Another user's of the same name makes it ambiguous for an admin alone."""
+def test_a_user_sees_its_own_agents() -> None:
+    """Another user's agent of the same name makes it ambiguous only for an admin."""
     both = fleet(agent("a" * 32), agent("b" * 32, uid=1001))
     assert selectors.resolve(both, ALICE, "alpha").agent_id == "a" * 32
     assert selectors.resolve(both, BOB, "alpha").agent_id == "b" * 32
@@ -44,8 +44,8 @@ def test_a_user_means_its_own_agents() -> None:
         selectors.resolve(both, ADMIN, "alpha")
 
 
-def test_an_agent_of_another_user_is_called_so() -> None:
-    """Everybody may know that it is there; what nobody has is not found."""
+def test_an_agent_of_another_user_is_reported_as_such() -> None:
+    """Its existence is no secret; a name without an agent is not found."""
     alices = fleet(agent())
     with pytest.raises(
         NotYours, match="'alpha' is another user's agent; you are uid 1001 and may act only on your own"
@@ -56,8 +56,8 @@ def test_an_agent_of_another_user_is_called_so() -> None:
     assert selectors.is_anybodys(alices, "alpha") and not selectors.is_anybodys(alices, "beta")
 
 
-def test_a_number_of_another_pid_namespace_is_nobodys() -> None:
-    """A peer without a number here (0) is in one that the daemon cannot see into; eight digits may begin an id."""
+def test_a_pid_of_another_pid_namespace_means_no_agent() -> None:
+    """A peer without a pid here (0) is in a namespace that the daemon cannot see; eight digits may begin an id."""
     inside = Peer(1000, 1000, 0)
     one = fleet(agent("12345678" + "a" * 24))
     with pytest.raises(AgentNotFound, match="42 is a number of your own pid namespace"):

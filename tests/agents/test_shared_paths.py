@@ -1,4 +1,4 @@
-"""Two agents may work in one place; neither may lose it to the other's end."""
+"""Two agents may work in one place; neither may lose it when the other ends."""
 
 import json
 
@@ -22,8 +22,8 @@ def fleet_of(*agents: Agent) -> Fleet:
 
 
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.ENDING, Status.UNKILLABLE])
-def test_whoever_is_not_proved_dead_has_its_places(status: Status) -> None:
-    """Being ended is not dead; one whose own hooks run is."""
+def test_an_agent_that_is_not_proven_dead_keeps_its_places(status: Status) -> None:
+    """While it is being killed it is not dead; while its own hooks run it is."""
     ended = agent(A, worktree="/w/shared", temp_dir="/t/a")
     other = agent(B, "beta", worktree="/w/shared", temp_dir="/t/b")
     other.status = status
@@ -34,8 +34,8 @@ def test_whoever_is_not_proved_dead_has_its_places(status: Status) -> None:
     assert in_use(fleet, ended, {A, B}) == ()
 
 
-def test_another_uids_agents_keep_nothing_but_from_root() -> None:
-    """Or anybody could keep anybody's temp dir; only root's hooks could remove what is another's."""
+def test_another_uids_agents_keep_places_only_from_root() -> None:
+    """Otherwise any user could protect any temp dir; only root's hooks could remove other users' places."""
     mine, his = agent(A, uid=1000, temp_dir="/t/a"), agent(B, uid=1001, temp_dir="/t/a/b")
     roots = agent(C, uid=0, temp_dir="/t")
     fleet = fleet_of(mine, his, roots)
@@ -44,10 +44,10 @@ def test_another_uids_agents_keep_nothing_but_from_root() -> None:
     assert [path for path, _ in in_use(fleet, roots, ())] == ["/t/a", "/t/a/b"]
 
 
-def test_no_user_makes_the_places_longer_than_a_helper_takes() -> None:
+def test_no_user_makes_the_places_longer_than_a_helper_accepts() -> None:
     """256 agents of one user with 1,000 letters of four bytes each were 3 MB of JSON, and root's cleanup failed.
 
-    What is near root's place and what is short is told first: an honest user's agents.
+    Places near root's own and short ones come first: those of an honest user's agents.
     """
     long, roots = "/\N{GRINNING FACE}" * 500, agent(C, uid=0, temp_dir="/t")
     hostile = [agent(f"{n:032}", uid=1001, temp_dir=f"/h/{n}{long}", worktree=f"/t/{n}{long}") for n in range(256)]
@@ -60,8 +60,8 @@ def test_no_user_makes_the_places_longer_than_a_helper_takes() -> None:
 
 
 @pytest.mark.parametrize("path", ["/t/b", "/t/b/sub", "/t", "/w/b", "/w"])
-def test_a_temp_dir_may_not_be_hold_or_lie_in_anothers(path: str) -> None:
-    """It is removed at the end, with all that lies in it; the answer names the other agent."""
+def test_a_temp_dir_must_not_overlap_another_agents_places(path: str) -> None:
+    """It is removed at the end, with its content; the answer names the other agent."""
     fleet = fleet_of(agent(B, "beta", temp_dir="/t/b", worktree="/w/b"))
 
     with pytest.raises(Conflict, match="temp_dir: ") as refused:
@@ -69,8 +69,8 @@ def test_a_temp_dir_may_not_be_hold_or_lie_in_anothers(path: str) -> None:
     assert path == "/t/b" or f"beta ({B})" in str(refused.value)
 
 
-def test_a_temp_dir_beside_or_for_a_sub_agent_is_taken() -> None:
-    """Names that only begin alike; in a worktree; in the TMPDIR that a sub-agent, or its own, inherits."""
+def test_a_temp_dir_beside_another_or_for_a_sub_agent_is_accepted() -> None:
+    """Names with a common prefix; in a worktree; in the TMPDIR that a sub-agent, or the agent itself, inherits."""
     fleet = fleet_of(agent(A, temp_dir="/t/a", worktree="/w/a"), agent(B, "beta", parent_id=A))
 
     for path in ("/t/ab", "/t/a-1", "/w/a/tmp"):
@@ -83,8 +83,11 @@ def test_a_temp_dir_beside_or_for_a_sub_agent_is_taken() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/t", "/t/roots"])
-def test_a_root_of_temp_dirs_is_nobodys_own(path: str) -> None:
-    """Case G3: it is never removed. Whoever had it, from a registry of others say, kept all others from theirs."""
+def test_a_root_of_temp_dirs_belongs_to_no_agent(path: str) -> None:
+    """Case G3: it is never removed.
+
+    An agent that had it, by a foreign registry for example, blocked all others' temp dirs.
+    """
     roots = ("/t/roots", "/var/tmp")
     with pytest.raises(BadRequest, match="use a separate directory below it"):
         refuse_temp_dir(fleet_of(), path, 1000, None, roots)
@@ -92,8 +95,8 @@ def test_a_root_of_temp_dirs_is_nobodys_own(path: str) -> None:
     refuse_temp_dir(fleet_of(agent(A, temp_dir=path)), "/t/roots/mine", 1000, None, roots)
 
 
-def test_who_comes_to_work_in_anothers_worktree_is_told_of_it() -> None:
-    """F2: a second agent started in the directory of one that lives; a sub-agent shares its parent's on purpose."""
+def test_an_agent_in_anothers_worktree_gets_a_note() -> None:
+    """F2: a second agent started in the directory of a living one; a sub-agent shares its parent's on purpose."""
     first = agent(A, "alpha", worktree="/w/shared")
     second, helper = agent(B, "beta", worktree="/w/shared"), agent(C, "gamma", worktree="/w/shared", parent_id=A)
     fleet = fleet_of(first, second, helper, agent("d" * 32, "delta", uid=1001, worktree="/w/shared"))

@@ -1,4 +1,4 @@
-"""How long an agent has been silent, and what of that is held against it."""
+"""How long an agent has been silent, and how much of that counts against it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +17,7 @@ def agent(agent_id: str = "a" * 32, name: str = "alpha", uid: int = 1000, **rest
 
 
 def test_a_beat_between_two_sweeps_leaves_only_the_time_since_it() -> None:
-    """Beat at 7 of a sweep from 0 to 10: three seconds of silence."""
+    """Beat at 7 in a sweep interval from 0 to 10: three seconds of silence."""
     one = agent()
     one.watch(0, 0, 20)
     one.beat(Beat(), 7, WALL)
@@ -27,7 +27,7 @@ def test_a_beat_between_two_sweeps_leaves_only_the_time_since_it() -> None:
     assert one.heartbeat.ages.age == 10 * S
 
 
-def test_time_that_nobody_watched_is_not_silence() -> None:
+def test_unwatched_time_is_not_silence() -> None:
     """A sweep that comes an hour late counts for two intervals at most."""
     one = agent()
     one.beat(Beat(), 0, WALL)
@@ -46,7 +46,7 @@ def test_its_own_rhythm_raises_a_limit_that_is_too_short() -> None:
 
 
 def silent(one: Agent, *, unread: int = 0, read: int = 0) -> None:
-    """So many seconds in which its file cannot be read, then so many in which it says nothing new."""
+    """So many seconds in which its file cannot be read, then so many without a beat."""
     if unread:
         one.heartbeat.silence.unread_now()
         one.watch(0, unread, unread)
@@ -54,26 +54,26 @@ def silent(one: Agent, *, unread: int = 0, read: int = 0) -> None:
     one.watch(0, read, read)
 
 
-def test_who_may_not_have_been_heard_gets_one_fresh_limit_in_one_silence() -> None:
-    """A gap after 100 s of silence: 120 s more; each further gap adds none, so that a stalled one is found."""
+def test_an_agent_that_may_not_have_been_heard_gets_one_fresh_limit_per_silence() -> None:
+    """A gap after 100 s of silence: 120 s more; each further gap adds none, so that a stalled agent is found."""
     one = agent()
     one.beat(Beat(), 0, WALL)
     one.heartbeat.silence.lasted, one.heartbeat.silence.doubts.late_looks = 100 * S, 1
-    one.heartbeat.silence.forgive()
+    one.heartbeat.silence.grant_fresh_limit()
     assert (one.heartbeat.silence.counted, one.heartbeat.silence.doubts.late_looks) == (0 * S, 0)
     for _ in range(20):
         one.heartbeat.silence.lasted += 100 * S
-        one.heartbeat.silence.forgive()
+        one.heartbeat.silence.grant_fresh_limit()
     assert one.heartbeat.silence.forgiven == one.heartbeat.silence.after
     one.heartbeat.silence.doubts.late_looks = 1
-    one.heartbeat.silence.forgive()
+    one.heartbeat.silence.grant_fresh_limit()
     assert one.heartbeat.silence.doubts.late_looks == 1, "nothing more is forgiven, so what was confirmed stays so"
     one.beat(Beat(), 0, WALL)
     assert one.heartbeat.silence.counted == one.heartbeat.silence.lasted == 0 * S
 
 
-def test_a_file_that_is_locked_now_and_then_keeps_no_stalled_one_alive() -> None:
-    """The first time all of `after` is waited once more; then what was locked does not count, and the rest does."""
+def test_a_file_that_is_locked_now_and_then_keeps_no_stalled_agent_alive() -> None:
+    """The first time the full `after` is waited once more; later only locked time does not count."""
     one = agent()
     one.beat(Beat(), 0, WALL)
     one.watch(0, 0, 1)
@@ -86,19 +86,19 @@ def test_a_file_that_is_locked_now_and_then_keeps_no_stalled_one_alive() -> None
     assert one.heartbeat.silence.counted == one.heartbeat.silence.after
 
 
-def test_what_was_not_to_be_read_stays_forgiven_when_a_look_comes_late() -> None:
-    """The disk was full for ten minutes; half a minute later the daemon was starved: that is no reason to end it."""
+def test_unreadable_time_stays_forgiven_after_a_late_sweep() -> None:
+    """The disk was full for ten minutes; half a minute later the daemon was starved: that is no reason for a kill."""
     one = agent()
     one.beat(Beat(), 0, WALL)
     one.watch(0, 0, 1)
     silent(one, unread=600, read=30)
-    one.heartbeat.silence.forgive()
+    one.heartbeat.silence.grant_fresh_limit()
     assert one.heartbeat.silence.counted == 30 * S
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=60))
-def test_silence_never_exceeds_what_was_watched(steps: list[tuple[float, bool]]) -> None:
-    """Whatever the clock and the beats do: 0 ≤ silence ≤ time watched since the last beat, two intervals a sweep."""
+def test_silence_never_exceeds_the_watched_time(steps: list[tuple[float, bool]]) -> None:
+    """For all clocks and beats: 0 ≤ silence ≤ time watched since the last beat, two intervals a sweep."""
     one, now, bound = agent(), 0.0, 0.0
     for step, beats in steps:
         if beats:

@@ -1,4 +1,4 @@
-"""What hooks are told of an agent's places, by how its end was seen. The whole story: tests/e2e/test_sites.py."""
+"""The hooks' information about an agent's places, by how its exit was seen. End to end: tests/e2e/test_sites.py."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ MADE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def agent(status: Status, *, met_alive: bool) -> Agent:
-    """With a worktree that was seen, and a temp dir that was not."""
+    """With a worktree of known site, and a temp dir of unknown site."""
     reg = Registration("a1", "alpha", 0, "h", "b", worktree="/w", temp_dir="/t", created_at=MADE)
     made = Agent(reg, Policy(), status)
     made.amend(replace(reg, worktree_site=Site((1, 2), (3, 4), "refs/heads/x")))
@@ -24,13 +24,13 @@ def told(one: Agent, place: str) -> KnownSite:
     return known_of(sites_known(one, 2e9)[place])
 
 
-def test_what_an_agent_made_before_an_end_that_was_watched_is_its_own() -> None:
-    """Also when nobody had seen it yet; after an end that nobody watched only what is older than the agent is."""
+def test_places_made_before_a_watched_exit_are_its_own() -> None:
+    """Even with a site unknown until then; after an unwatched exit only places older than the agent are not."""
     assert told(agent(Status.ENDING, met_alive=True), "temp_dir") == KnownSite(None, 2e9 + 1, True)
     assert told(agent(Status.ENDING, met_alive=False), "temp_dir") == KnownSite(None, MADE.timestamp(), False)
     assert told(agent(Status.ENDING, met_alive=False), "worktree").site == Site((1, 2), (3, 4), "refs/heads/x")
 
 
-def test_of_an_agent_whose_row_is_closed_the_branch_was_compared_before() -> None:
-    """A hook that is tried again for it must not take the agent's own new branch for somebody's."""
+def test_the_branch_of_an_agent_with_a_closed_row_was_compared_before() -> None:
+    """A hook that is tried again for it must not take the agent's own new branch for another's."""
     assert told(agent(Status.COMPLETED, met_alive=False), "worktree").watched

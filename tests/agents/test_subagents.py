@@ -1,4 +1,4 @@
-"""Who in a program is at work: what one of them says, and what it means for the agent."""
+"""Activity inside a program: what a report of one thread means for the agent."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -35,10 +35,8 @@ OVER = Beat(thread="t", goes_on=False, promises=False)
     ],
     ids=["the last one is over", "another one goes on", "then that is over", "it says so itself", "a mere sign"],
 )
-def test_who_rested_when_the_daemon_was_restarted_rests_when_its_subagent_is_over(
-    words: list[Beat], state: State
-) -> None:
-    """No word of the main thread comes: it sat at its prompt, `blocked` to us, and was ended after `wait_limit`."""
+def test_a_rest_restored_by_a_restarted_daemon_ends_with_its_subagent(words: list[Beat], state: State) -> None:
+    """No report of the main thread comes: it was at its prompt, `blocked` to us, and was killed after `wait_limit`."""
     one = speaker()
     one.said.state, one.subagents.inherited, one.said.promised = State.BLOCKED, True, True
     for at, word in enumerate(words):
@@ -53,19 +51,19 @@ def thread(name: str, goes_on: bool | None = None, **more: Any) -> Beat:
 RESTS = Beat(state=State.IDLE, tool="", goes_on=False)
 
 
-Told = list[tuple[float, float, Beat]]  # when it came, and when it was said
+Told = list[tuple[float, float, Beat]]  # (received at, sent at, beat)
 
 
 @pytest.mark.parametrize(
     ("told", "rests_on"),
     [
-        # Two hooks are two processes, each with a connection of its own: the end of a turn came before its beginning.
+        # Two hooks are two processes, each with its own connection: the end of a turn arrived before its beginning.
         ([(1, 1, thread("a", False)), (1.2, 1.2, thread("a", True))], ()),
         ([(1, 1, thread("a", False)), (1.2, 1.2, thread("a", True)), (2, 2, thread("a", True))], ("a",)),
         ([(1, 1, thread("a", False)), (9, 9, thread("a", True))], ("a",)),
         ([(0, 0, thread("a", True)), (1, 1, thread("a", False)), (2, 2, thread("a", True))], ("a",)),
         ([(1, 1, thread("a", False)), (1.2, 1.2, thread("b", True))], ("b",)),
-        # What `run` has kept comes after what a hook has said to us since.
+        # The buffer of `run` arrives after later reports of a hook to us.
         ([(9, 9, thread("a", False)), (9.5, 2, thread("a", True))], ()),
         ([(0, 0, thread("a", True)), (9, 9, thread("a", True)), (9.5, 2, thread("a", False))], ("a",)),
         ([(9, 9, RESTS), (9.5, 2, thread("a", True))], ()),
@@ -73,18 +71,16 @@ Told = list[tuple[float, float, Beat]]  # when it came, and when it was said
         ([(0, 0, thread("a", True)), (9, 9, Beat(state=State.IDLE)), (9.5, 2, RESTS)], ("a",)),
     ],
 )
-def test_what_is_heard_in_another_order_than_it_was_said_leaves_it_resting_on_the_same(
-    told: Told, rests_on: tuple[str, ...]
-) -> None:
-    """One that was over counted as at work: its agent sat at its prompt, and was ended after `wait_limit`."""
+def test_reports_received_out_of_order_leave_the_same_rest(told: Told, rests_on: tuple[str, ...]) -> None:
+    """A finished subagent counted as at work: its agent was at its prompt, and was killed after `wait_limit`."""
     one = speaker()
     for mono, said, word in told:
         one.beat(word, mono, WALL, seconds(mono - said))
     assert one.subagents.resting_on == rests_on
 
 
-def test_a_word_that_is_heard_late_takes_back_nothing_that_was_said_since() -> None:
-    """`run` kept that it works; that it rests its hook said to the daemon, as soon as that was there."""
+def test_a_late_report_revokes_no_newer_one() -> None:
+    """`run` buffered that it works; its hook reported the rest to the daemon as soon as that was there."""
     one = speaker()
     one.beat(Beat(state=State.IDLE, tool="", note="rests"), 10, WALL)
     late = one.beat(Beat(state=State.WORKING, tool="Bash", note="", silent_for=seconds(60)), 10.5, WALL, seconds(5.5))
@@ -97,8 +93,8 @@ def test_a_word_that_is_heard_late_takes_back_nothing_that_was_said_since() -> N
     assert states == {State.WORKING}
 
 
-def test_as_many_threads_as_are_named_are_kept_in_order_and_no_more() -> None:
-    """Their names are the agent's words."""
+def test_as_many_threads_as_named_are_tracked_up_to_a_limit() -> None:
+    """Their names come from the agent."""
     one = speaker()
     for number in range(2000):
         one.beat(thread(str(number), number % 2 == 0), number / 100, WALL)
@@ -109,7 +105,7 @@ def test_as_many_threads_as_are_named_are_kept_in_order_and_no_more() -> None:
 def test_after_a_restart_the_end_of_one_of_two_subagents_is_not_the_end_of_both(
     source: str, hung: tuple[str, ...]
 ) -> None:
-    """The other one hung: never found. Where no `run` keeps what was said meanwhile, its end may be what was lost."""
+    """The other one hung and was never found. Without the buffer of `run`, its end may have been lost."""
     before = Heartbeat(Silence(SilenceLimits(Policy())))
     for name in ("a", "b"):
         before.beat(thread(name, True), 0, WALL)
@@ -121,8 +117,8 @@ def test_after_a_restart_the_end_of_one_of_two_subagents_is_not_the_end_of_both(
     assert (after.said.state, after.subagents.resting_on, after.rests_on) == (State.IDLE, hung, bool(hung))
 
 
-def test_after_a_restart_a_subagent_that_speaks_goes_on() -> None:
-    """Its tool call says so, also where nothing was kept of it."""
+def test_after_a_restart_a_subagent_that_reports_is_at_work() -> None:
+    """Its tool call shows it, even if nothing was stored about it."""
     one = speaker()
     one.said.promised = True
     one.said.state = one.subagents.restore((), State.BLOCKED, kept=False)
@@ -133,10 +129,10 @@ def test_after_a_restart_a_subagent_that_speaks_goes_on() -> None:
     assert (one.said.state, one.subagents.resting_on) == (State.IDLE, ())
 
 
-def test_after_a_restart_the_word_that_its_prompt_is_idle_does_not_end_what_goes_on() -> None:
-    """Claude Code takes an MCP call of two minutes to the background; a minute later it says that its prompt is idle.
+def test_after_a_restart_the_report_of_an_idle_prompt_does_not_end_background_work() -> None:
+    """Claude Code moves an MCP call of two minutes to the background; a minute later it reports an idle prompt.
 
-    With a restart in between that was the word of one that rests: its call hung, and nobody was told.
+    With a restart in between that counted as the report of an agent at rest: its call hung, unreported.
     """
     before = Heartbeat(Silence(SilenceLimits(Policy())))
     before.beat(Beat(state=State.IDLE, tool="", goes_on=True), 0, WALL)
@@ -149,8 +145,8 @@ def test_after_a_restart_the_word_that_its_prompt_is_idle_does_not_end_what_goes
     assert not after.excused
 
 
-def test_a_human_is_asked_in_view_by_the_main_thread_alone() -> None:
-    """Its terminal shows that one; of a subagent's dialog, or after a restart of ours, nothing is known."""
+def test_only_the_main_thread_asks_a_human_on_the_terminal() -> None:
+    """The terminal shows that thread; about a subagent's dialog, or after a restart of the daemon, nothing is known."""
     main, sub, rests = (
         Beat(state=State.WAITING, asks=" Bash 1"),
         Beat(state=State.WAITING, asks="a1 Bash 1"),

@@ -1,4 +1,4 @@
-"""What is heard on an agent's own socket, of whom, and when."""
+"""Messages on an agent's own socket: which ones count, from which sender, and when."""
 
 import asyncio
 import os
@@ -34,8 +34,8 @@ time.sleep(300)
 CLOSES = "speaker.close()"
 
 
-def test_what_the_main_process_says_before_its_pid_is_told_counts_then(tmp_path: Path) -> None:
-    """Register, start, tell the pid: a program that is ready at once has spoken in between; not a child."""
+def test_messages_of_the_main_process_before_its_pid_is_registered_count_then(tmp_path: Path) -> None:
+    """Register, start, send the pid: a fast program has sent messages in between; a child's do not count."""
 
     async def story() -> None:
         tracker = AgentTracker(fleet := Fleet(), NotifySockets(str(tmp_path)), Clock(), Kept())
@@ -76,10 +76,10 @@ def test_what_the_main_process_says_before_its_pid_is_told_counts_then(tmp_path:
     asyncio.run(story())
 
 
-def test_who_may_hold_the_former_socket_is_looked_for_before_anybody_is_taken_in(
+def test_holders_of_the_former_socket_are_found_before_any_agent_is_taken_in(
     tmp_path: Path, patient: list[str]
 ) -> None:
-    """Case Q8: one that closed its sockets finds the new one by itself; the loop waits for no look at any of them."""
+    """Case Q8: one that closed its sockets finds the new one by itself; the loop waits for none of these checks."""
     holds, closed = (
         subprocess.Popen([sys.executable, "-c", CONNECTED.format(more)], stdout=subprocess.PIPE)
         for more in ("", CLOSES)
@@ -121,8 +121,8 @@ def row(agent_id: str, speaker: int | None, source: str = "register") -> AgentRo
     return AgentRow(reg, Status.STARTING, 1, datetime.now(UTC), speaker_pid=speaker)
 
 
-def test_one_that_was_dead_already_was_not_watched_to_its_end(tmp_path: Path) -> None:
-    """A zombie is held, too, for its exit status; what lies at its places may be somebody else's by now."""
+def test_a_process_that_was_dead_when_pinned_was_not_watched_to_its_end(tmp_path: Path) -> None:
+    """A zombie is pinned, too, for its exit status; its places may belong to others by now."""
 
     async def story() -> None:
         tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Clock(), Kept())

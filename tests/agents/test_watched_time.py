@@ -1,4 +1,4 @@
-"""For how long an agent was watched: as long as we looked, at most two intervals at a time, and nobody's time twice."""
+"""How long an agent was watched: as long as the daemon ran, at most two intervals at a time, and no time twice."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from watchdog.config.settings import settings_of
 from watchdog.core.agent import Policy, Registration, Status
 
 
-def test_time_is_reckoned_between_looks_and_once_for_each_agent() -> None:
+def test_time_is_counted_once_for_each_agent() -> None:
     clock, fleet = Later(), Fleet()
     config = Config.model_validate({"sweep": {"interval_seconds": 10}})
     watched = WatchedTime(settings_of(config, None, places_for(0, {})), fleet, clock)

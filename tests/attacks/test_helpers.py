@@ -176,7 +176,7 @@ def test_no_helper_can_be_traced_by_its_owner_at_any_moment(tmp_path: Path) -> N
             async with serving() as them:
                 await them.call(USER, "stamp", {"path": "/etc/passwd"}, 30)
                 await them.call(USER, "source_discover", {"kind": "claude", "path": "/nowhere"}, 30)
-                await them.call_alone(USER, "ping", {}, 30)
+                await them.call_in_fresh_helper(USER, "ping", {}, 30)
 
     with attacker(result):
         run(story)
@@ -414,10 +414,12 @@ def test_a_crowd_of_uids_gets_only_so_many_helpers_and_roots_is_served(monkeypat
                 assert (await them.call(uid, "ping", {}, 30))["uid"] == uid
                 most = max(most, len(helpers()))
             # As many lone ones as they may have, each asleep: a stopped helper answers nobody.
-            crowd = [asyncio.create_task(them.call_alone(uid, "ping", {}, 30)) for uid in range(100_000, 100_020)]
+            crowd = [
+                asyncio.create_task(them.call_in_fresh_helper(uid, "ping", {}, 30)) for uid in range(100_000, 100_020)
+            ]
             began = time.monotonic()
             assert (await them.call(0, "ping", {}, 30))["uid"] == 0
-            assert (await them.call_alone(0, "ping", {}, 30))["uid"] == 0
+            assert (await them.call_in_fresh_helper(0, "ping", {}, 30))["uid"] == 0
             assert time.monotonic() - began < 25
             answers = await asyncio.gather(*crowd)
             assert {answer["uid"] for answer in answers} == set(range(100_000, 100_020))

@@ -148,7 +148,7 @@ class NoHelpers(HelperPool):
     async def call(self, uid: int, call: str, args: Mapping[str, object], timeout: float) -> Any:
         raise OwnerCallFailed("not_started", "no helper in this office")
 
-    async def call_alone(
+    async def call_in_fresh_helper(
         self, uid: int, call: str, args: Mapping[str, object], timeout: float, option: str = "--alone"
     ) -> Any:
         raise OwnerCallFailed("not_started", "no helper in this office")

@@ -13,7 +13,7 @@ import pytest
 from tests.telemetry.test_logger import Begin, begin, lines, out
 from watchdog.config.settings import parse
 from watchdog.control import metrics_listener
-from watchdog.control.metrics_listener import Scrape
+from watchdog.control.metrics_listener import MetricsListener
 from watchdog.errors import ConfigError
 from watchdog.telemetry.logger import finish, get_logger
 from watchdog.telemetry.metrics import Metrics
@@ -29,8 +29,8 @@ def free_port(family: socket.AddressFamily = socket.AF_INET, host: str = "127.0.
 
 
 @contextlib.asynccontextmanager
-async def scraper() -> AsyncIterator[Scrape]:
-    made = Scrape(Metrics(), get_logger())
+async def scraper() -> AsyncIterator[MetricsListener]:
+    made = MetricsListener(Metrics(), get_logger())
     try:
         yield made
     finally:

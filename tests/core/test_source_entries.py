@@ -92,7 +92,7 @@ def test_what_a_newer_helper_says_besides_is_left_out() -> None:
         {"stop": "hcom stop"},
     ],
 )
-def test_what_is_no_entry_is_refused(change: dict[str, object]) -> None:
+def test_a_malformed_entry_is_refused(change: dict[str, object]) -> None:
     """Another uid's words: each field has its type and its bound."""
     with pytest.raises(ValueError, match=r"is not what it may be|has a key"):
         source_entries.entry_of({"key": "k", "token": "t", "name": "n", "uid": 0, **change})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from watchdog.agents.agent import Agent
-from watchdog.agents.heartbeat import newer_word
+from watchdog.agents.heartbeat import newer_beat
 from watchdog.agents.persistence import row_of
 from watchdog.core.agent import Policy, Registration, State, Status
 from watchdog.core.beat import beat_of_json
@@ -328,21 +328,21 @@ def test_the_list_of_its_vendor_says_what_no_hook_tells() -> None:
     """A person's answer to a subagent's question fires none: `busy`, later than the question, ends the wait."""
     agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
     now = datetime.now(UTC)
-    assert newer_word(agent.heartbeat, State.WORKING, now.timestamp()) is None  # it has said nothing yet
+    assert newer_beat(agent.heartbeat, State.WORKING, now.timestamp()) is None  # it has said nothing yet
     agent.beat(beat_of_json(words_of_event("claude", NOTIFIED, {}, main=True))[0], 1.0, now)
-    assert newer_word(agent.heartbeat, State.WORKING, now.timestamp() - 6) is None  # of before the question
-    assert newer_word(agent.heartbeat, State.WORKING, None) is None
-    assert newer_word(agent.heartbeat, State.WAITING, now.timestamp() + 1) is None
-    said = newer_word(agent.heartbeat, State.WORKING, now.timestamp() + 1)
+    assert newer_beat(agent.heartbeat, State.WORKING, now.timestamp() - 6) is None  # of before the question
+    assert newer_beat(agent.heartbeat, State.WORKING, None) is None
+    assert newer_beat(agent.heartbeat, State.WAITING, now.timestamp() + 1) is None
+    said = newer_beat(agent.heartbeat, State.WORKING, now.timestamp() + 1)
     assert said is not None
     agent.beat(said, 2.0, now + timedelta(seconds=2))
     assert (agent.heartbeat.said.state, agent.heartbeat.said.promised) == (State.WORKING, True)
     # And of two subagents the one that is asked, while the other goes on.
-    said = newer_word(agent.heartbeat, State.WAITING, now.timestamp() + 3)
+    said = newer_beat(agent.heartbeat, State.WAITING, now.timestamp() + 3)
     assert said is not None
     assert said.state is State.WAITING
     agent.beat(beat_of_json(words_of_event("claude", {"hook_event_name": "StopFailure"}, {}, main=True))[0], 3.0, now)
-    assert newer_word(agent.heartbeat, State.WORKING, now.timestamp() + 9) is None  # what failed is tried by nobody
+    assert newer_beat(agent.heartbeat, State.WORKING, now.timestamp() + 9) is None  # what failed is tried by nobody
 
 
 def test_the_transcript_is_told_with_the_main_threads_words() -> None:

@@ -1,4 +1,4 @@
-"""What a daemon does about an agent that another daemon says it holds: real processes, and what that one answered."""
+"""Handling of an agent that another daemon claims to hold: real processes, and that daemon's answer."""
 
 import os
 import subprocess
@@ -24,19 +24,19 @@ SOCKET = "/run/agent-watchdog/control.sock"
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
-    """Of our own uid, by a process that lives."""
+    """Of our own uid, with a living process."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         main = read_identity(process.pid, "host")
         yield Agent(Registration("a", "alpha", ME, "host", boot_id(), identity=main), Policy(), Status.RUNNING)
 
 
 class Room:
-    """A daemon whose neighbour, started so much earlier or later, says that it holds the agent."""
+    """A daemon with a neighbour, started so much earlier or later, that claims to hold the agent."""
 
     def __init__(self, agent: Agent, started: int) -> None:
         self.vetoes: list[tuple[str, str]] = []
         self.events: list[str] = []
-        told = SimpleNamespace(tell=lambda event, _agent, _why: self.events.append(event))
+        told = SimpleNamespace(record=lambda event, _agent, _why: self.events.append(event))
         kills = SimpleNamespace(cancel_automatic=lambda one, why: self.vetoes.append((one.agent_id, why)))
         settings = SimpleNamespace(host="host", runtime_dir="/nowhere")
         parts: Any = told, HelperPool(), kills, settings, Forwarder()
@@ -48,8 +48,8 @@ class Room:
         self.custodians._neighbours[SOCKET] = self.neighbour
 
 
-def test_our_own_order_is_called_off_when_an_agent_is_left_to_another_daemon(agent: Agent) -> None:
-    """Once: the order may have been asked for before that one answered. What it holds is told with its name there."""
+def test_our_own_order_is_withdrawn_when_an_agent_is_left_to_another_daemon(agent: Agent) -> None:
+    """Once: the order may be older than the answer. The held agent is reported with its name there."""
     room = Room(agent, started=-100)
     room.custodians.settle(agent)
     room.custodians.settle(agent)
@@ -59,7 +59,7 @@ def test_our_own_order_is_called_off_when_an_agent_is_left_to_another_daemon(age
     assert room.events == ["agent.elsewhere"]
 
 
-def test_nothing_is_called_off_of_an_agent_that_stays_ours(agent: Agent) -> None:
+def test_nothing_is_withdrawn_for_an_agent_that_stays_ours(agent: Agent) -> None:
     """The other one was started later."""
     room = Room(agent, started=100)
     room.custodians.settle(agent)
@@ -67,8 +67,8 @@ def test_nothing_is_called_off_of_an_agent_that_stays_ours(agent: Agent) -> None
     assert not room.vetoes and not room.events
 
 
-def test_who_is_taken_over_is_judged_anew_and_nothing_is_called_off(agent: Agent) -> None:
-    """Its silence begins when the other daemon holds it no more."""
+def test_an_agent_that_is_taken_over_is_judged_again_and_nothing_is_withdrawn(agent: Agent) -> None:
+    """Its silence begins when the other daemon no longer holds it."""
     room = Room(agent, started=-100)
     room.custodians.settle(agent)
     room.custodians._neighbours.clear()

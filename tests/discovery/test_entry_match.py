@@ -1,4 +1,4 @@
-"""An entry of a foreign registry is measured by the kernel: real processes, and what may be told of them."""
+"""An entry of a foreign registry is matched with the kernel: real processes, and possible entries about them."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ FULL = Entry(
 
 @pytest.fixture
 def child() -> Iterator[Entry]:
-    """What a registry tells of a process that runs: its pid alone."""
+    """The entry of a running process: its pid alone."""
     with subprocess.Popen(["sleep", "300"]) as process:
         yield Entry(key="k", token="t", name="n", uid=ME, pid=process.pid)
         process.kill()
@@ -52,12 +52,12 @@ def standing(entry: Entry, uid: int = ME) -> MatchResult:
 
 
 def test_a_pid_alone_proves_nothing(child: Entry) -> None:
-    """Its process is there, and may be another."""
+    """Its process is there, but may be another one."""
     assert standing(child) is MatchResult.UNPROVED
     assert standing(replace(child, pid=None)) is MatchResult.UNSEEN
 
 
-def test_the_start_proves_which_process_it_is(child: Entry) -> None:
+def test_the_start_time_proves_which_process_it_is(child: Entry) -> None:
     """By ticks and boot, or by a time at which the registry had that pid already."""
     identity = read_identity(child.pid or 0, "host")
     assert identity is not None
@@ -70,8 +70,8 @@ def test_the_start_proves_which_process_it_is(child: Entry) -> None:
     assert standing(replace(child, since=time.time() - 3600)) is MatchResult.GONE
 
 
-def test_what_was_perhaps_is_proved_by_a_heartbeat_that_tells_the_zone_and_not_by_a_second_look(child: Entry) -> None:
-    """Case Q7: a row that was there when we began to look, in words that may mean two times."""
+def test_an_ambiguous_time_is_settled_by_a_heartbeat_that_shows_the_zone_not_by_a_second_read(child: Entry) -> None:
+    """Case Q7: a row that existed at our first read, with a time that has two meanings."""
     assert child.pid is not None
     one, seen, now = read_identity(child.pid, "host"), asyncio.run(entry_match.looks([child], "host")), Clock().now()
     assert one is not None
@@ -87,12 +87,10 @@ def test_what_was_perhaps_is_proved_by_a_heartbeat_that_tells_the_zone_and_not_b
 
 
 @pytest.mark.parametrize("hours", [4, -13, -5.5])
-def test_a_row_names_an_agent_that_is_known_already_by_the_zone_that_its_heartbeats_tell(
-    child: Entry, hours: float
-) -> None:
-    """Case Q7, of an agent that `run` started: its row was never found to be its own, so its beats were not heard.
+def test_a_row_names_a_known_agent_by_the_zone_that_its_heartbeats_show(child: Entry, hours: float) -> None:
+    """Case Q7, for an agent that `run` started: its row was never matched with it, so its beats did not count.
 
-    And a row of a zone ahead, once its words do not lie ahead any more, named whoever had got its number since.
+    And a row from a zone ahead, once its times were no longer in the future, named any process that had reused its pid.
     """
     assert child.pid is not None
     one, now = read_identity(child.pid, "host"), Clock().now()
@@ -106,7 +104,7 @@ def test_a_row_names_an_agent_that_is_known_already_by_the_zone_that_its_heartbe
 
 
 @pytest.mark.parametrize("hours", [4, -13])
-def test_a_heartbeat_is_as_old_as_the_zone_of_its_row_makes_it(child: Entry, hours: float) -> None:
+def test_the_age_of_a_heartbeat_depends_on_the_zone_of_its_row(child: Entry, hours: float) -> None:
     """Cases Q6 and Q7. In New York its first one counted as a former run's: no promise, and mute for ever.
 
     In Auckland a former run's counted: a promise that it had not begun to keep.
@@ -123,8 +121,8 @@ def test_a_heartbeat_is_as_old_as_the_zone_of_its_row_makes_it(child: Entry, hou
         assert entry_match.before_its_process(old, agent, now, arrival)
 
 
-def test_a_threads_number_counts_by_the_zone_of_its_row_too() -> None:
-    """Its row in New York was closed as one whose number a thread had got later."""
+def test_the_pid_of_a_thread_is_matched_by_the_zone_of_its_row_too() -> None:
+    """Its row in New York was closed as one whose pid a later thread had."""
     code = "import threading, time; threading.Thread(target=lambda: (print(threading.get_native_id(), flush=True),"
     command = [sys.executable, "-c", f"{code} time.sleep(60))).start()"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -136,8 +134,8 @@ def test_a_threads_number_counts_by_the_zone_of_its_row_too() -> None:
         process.kill()
 
 
-def test_the_number_of_a_thread_is_no_process_and_is_not_gone() -> None:
-    """Some programs note a thread's own number; one that a thread got later was another's."""
+def test_the_id_of_a_thread_is_no_process_and_is_not_gone() -> None:
+    """Some programs store a thread's own id; an id that a thread got later belonged to another process."""
     code = "import threading, time; threading.Thread(target=lambda: (print(threading.get_native_id(), flush=True),"
     command = [sys.executable, "-c", f"{code} time.sleep(60))).start()"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -149,8 +147,8 @@ def test_the_number_of_a_thread_is_no_process_and_is_not_gone() -> None:
     assert standing(thread) is MatchResult.GONE
 
 
-def test_what_is_never_an_agent_or_anothers_is_left_alone(child: Entry) -> None:
-    """The daemon itself, what stands above it, and a file of another uid."""
+def test_processes_that_cannot_be_agents_or_are_anothers_are_left_alone(child: Entry) -> None:
+    """The daemon itself, its ancestors, and a file of another uid."""
     assert standing(replace(child, pid=os.getpid())) is MatchResult.OTHERS
     assert standing(replace(child, pid=os.getppid())) is MatchResult.OTHERS
     assert standing(replace(child, uid=ME + 1)) is MatchResult.OTHERS
@@ -160,20 +158,20 @@ def test_what_is_never_an_agent_or_anothers_is_left_alone(child: Entry) -> None:
 
 
 @pytest.mark.skipif(ME != 0, reason="only root sees another uid's process as one that could be taken")
-def test_a_file_names_processes_of_its_owner_alone(child: Entry) -> None:
-    """Root's process in a user's file is not his."""
+def test_a_file_names_only_processes_of_its_owner(child: Entry) -> None:
+    """Root's process in a user's file is not that user's."""
     assert standing(replace(child, uid=61001), 61001) is MatchResult.OTHERS
 
 
-def test_of_further_processes_the_first_are_asked_about(child: Entry) -> None:
-    """256 entries with 256 each would keep the daemon from all else for ten seconds a look."""
+def test_only_the_first_further_processes_are_checked(child: Entry) -> None:
+    """256 entries with 256 each would block the daemon for ten seconds per read."""
     many = replace(child, also=(child.pid or 0,) * 256)
     seen = asyncio.run(entry_match.looks([many], "host"))
     assert len(entry_match.further(many, seen, ME, Fleet())) == entry_match.MOST_FURTHER
 
 
-def test_a_look_at_an_entry_asks_the_kernel_nothing_while_the_loop_waits(child: Entry, patient: list[str]) -> None:
-    """Its owner decides how long each file of a process takes to be read: all is read before, by whoever can wait."""
+def test_matching_an_entry_does_not_query_the_kernel_on_the_loop(child: Entry, patient: list[str]) -> None:
+    """A process's owner can delay reads of its files: all are read before, where waiting is possible."""
     told = [replace(child, since=time.time()), child]
 
     async def story() -> list[MatchResult]:
@@ -192,8 +190,8 @@ def test_a_look_at_an_entry_asks_the_kernel_nothing_while_the_loop_waits(child: 
     assert set(patient) == {"identity.look_at", "inside.numbered_inside"}
 
 
-def test_where_nobody_could_look_for_a_double_nothing_is_known(child: Entry) -> None:
-    """A failed look is none: such an entry is not taken in by it. One that tells when it began has none."""
+def test_without_a_search_for_doubles_nothing_is_known(child: Entry) -> None:
+    """A failed search is none: such an entry is not registered. One with a start time needs no search."""
     seen = asyncio.run(entry_match.looks([child], "host"))
     failed = LookFailed(0, "the reader does not answer")
     found = entry_match.look(child, seen, ME, Fleet(), Clock().now(), double=failed)
@@ -202,14 +200,14 @@ def test_where_nobody_could_look_for_a_double_nothing_is_known(child: Entry) -> 
     assert asyncio.run(entry_match.doubles([child], seen, ME)) == {}
 
 
-def test_a_double_in_a_container_makes_a_number_nobodys(child: Entry) -> None:
-    """Case Q4 without a start: nothing tells which of the two its registry means."""
+def test_a_double_in_a_container_makes_a_pid_useless(child: Entry) -> None:
+    """Case Q4 without a start time: nothing says which of the two its registry means."""
     seen = asyncio.run(entry_match.looks([child], "host"))
     assert entry_match.look(child, seen, ME, Fleet(), Clock().now(), double=4711).standing is MatchResult.STRANGER
 
 
-def test_an_entry_and_an_end_survive_their_way_as_json() -> None:
-    """Uid 0 and an end of its own are said, too."""
+def test_an_entry_and_an_end_survive_json() -> None:
+    """Including uid 0 and an end of its own."""
     assert entry_of(entry_json(FULL)) == FULL
     end = EntryEnd("killed", "why", "daemon", 5, signal="SIGKILL", resumable=False)
     assert end_of(end_json(end)) == end
@@ -235,14 +233,14 @@ def test_an_entry_and_an_end_survive_their_way_as_json() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_entry_is_refused(fault: dict[str, Any]) -> None:
-    """These are another uid's words."""
+def test_a_malformed_entry_is_refused(fault: dict[str, Any]) -> None:
+    """Another uid's process wrote it."""
     with pytest.raises(ValueError, match=r"is not what it may be|has a key"):
         entry_of({**entry_json(FULL), **fault})
 
 
-def test_an_entry_asks_for_all_that_can_be_read_then_for_less() -> None:
-    """Its links to other agents go first, its own name last. A field that no agent may have is left out."""
+def test_an_entry_requests_all_readable_fields_then_fewer() -> None:
+    """Its links to other agents are dropped first, its own name last. An invalid field is left out."""
     entry = replace(FULL, name="alpha", type="claude", tags=("a", "b"), task="T-1", parent="lead")
     entry = replace(entry, worktree="/srv/tree", log="relative")
     kept = entry_match.listed("hcom", "/p", entry, proved=True)
@@ -266,7 +264,7 @@ def test_an_entry_asks_for_all_that_can_be_read_then_for_less() -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("type", "two words"), ("tags", ("fine", "two words")), ("task", "x\n"), ("parent", "x" * 257)]
 )
-def test_a_field_that_no_agent_may_have_keeps_no_entry_from_being_watched(field: str, value: Any) -> None:
+def test_an_invalid_field_does_not_keep_an_entry_from_being_watched(field: str, value: Any) -> None:
     entry = replace(FULL, name="alpha", **{field: value})
     kept = entry_match.listed("hcom", "/p", entry, proved=True)
     full = entry_match.registration_requests("hcom", entry, kept)[0]
@@ -274,8 +272,8 @@ def test_a_field_that_no_agent_may_have_keeps_no_entry_from_being_watched(field:
     assert full.name == "alpha"
 
 
-def test_a_name_that_no_agent_may_have_is_replaced_and_a_wrong_rhythm_is_an_error() -> None:
-    """Its words are shown with the entry, which is not watched."""
+def test_an_invalid_name_is_replaced_and_an_invalid_rhythm_is_an_error() -> None:
+    """The error is shown with the entry, which is not watched."""
     kept = entry_match.listed("hcom", "/p", FULL, proved=True)
     assert entry_match.registration_requests("hcom", replace(FULL, name="all"), kept)[0].name == "all-hcom"
     with pytest.raises(BadRequest, match="stall_after_seconds: Input should be greater than 0"):

@@ -1,4 +1,4 @@
-"""What follows from what stands in one registry, and what is kept of it from one look to the next."""
+"""Consequences of the entries in one registry, and the state kept from one read to the next."""
 
 import asyncio
 import os
@@ -25,8 +25,8 @@ from watchdog.errors import Conflict
 from watchdog.processes import identity
 
 
-def test_an_agent_whose_entries_get_other_keys_has_some_of_them() -> None:
-    """All are written with it, and its end closes them: each look would add to what the registry and we hold of it."""
+def test_an_agent_whose_entries_change_their_keys_keeps_some_of_them() -> None:
+    """All are stored with it and closed at its end: each read would make that longer."""
     looks = count()
     here = identity.read_identity(os.getpid(), "host")
     assert here is not None
@@ -48,8 +48,8 @@ def test_an_agent_whose_entries_get_other_keys_has_some_of_them() -> None:
     assert shown[0]["why"] == "a is in 256 entries already"
 
 
-def test_of_many_entries_that_drift_at_each_look_some_are_reported() -> None:
-    """Else the log would hold nothing else; one whose words change is reported once."""
+def test_of_many_drifting_entries_some_are_reported_per_read() -> None:
+    """Otherwise the log would hold nothing else; one whose text changes is reported once."""
     looks = iter([*([f"k{look}-{number}" for number in range(256)] for look in range(3)), ["same"], ["same"]])
     words, told = count(), list[dict[str, Any]]()
 
@@ -64,8 +64,8 @@ def test_of_many_entries_that_drift_at_each_look_some_are_reported() -> None:
     assert len(told) == 3 * REPORTED_AT_ONCE + 1
 
 
-def test_of_more_living_entries_than_are_watched_it_is_told_once() -> None:
-    """As many as one uid may have agents are: who stands beyond them would be missing without a word."""
+def test_more_living_entries_than_are_watched_are_reported_once() -> None:
+    """The limit is that on agents per uid: entries beyond it would be missing without a message."""
     living, told = [256], list[dict[str, Any]]()
 
     async def call(uid: int, call: str, args: dict[str, Any], timeout: float) -> list[dict[str, object]]:
@@ -82,7 +82,7 @@ def test_of_more_living_entries_than_are_watched_it_is_told_once() -> None:
 
 
 def test_a_session_whose_hook_registers_it_meanwhile_stays_one_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are told of it in the same moment, as when an orchestrator starts a dozen sessions together."""
+    """Both arrive at the same moment, as when an orchestrator starts a dozen sessions together."""
     here = identity.read_identity(os.getppid(), "host")
     assert here is not None
     uid, fleet = os.geteuid(), Fleet()
@@ -125,20 +125,22 @@ def test_a_session_whose_hook_registers_it_meanwhile_stays_one_agent(monkeypatch
     [
         (10, 1, True),
         (1, 1, False),  # its next hook may be on its way
-        (10, 60, False),  # from before its last word: it is not kept up to date
+        (10, 60, False),  # older than its last beat: it is outdated
     ],
 )
-def test_a_list_of_sessions_ends_what_no_hook_ends_whatever_the_type_of_the_agent_is(
+def test_a_list_of_sessions_ends_states_without_a_hook_for_every_agent_type(
     quiet: float, listed_ago: float, ends: bool
 ) -> None:
-    """Case V3: Esc tells no event. `session_files` asks about agents of the vendors' own types alone; of one of
-    another (`run --type reviewer`) the list that was named as a source says that the session rests.
+    """Case V3: Esc fires no event. `session_files` reads only agents of the vendors' own types.
+
+    For an agent of another type (`run --type reviewer`) the list that is configured as a source says that the session
+    rests.
     """
     here = identity.read_identity(os.getpid(), "host")
     assert here is not None
     reg = Registration("a", "a", os.geteuid(), "host", identity.boot_id(), identity=here, agent_type="reviewer")
     agent, fleet, clock = Agent(reg, Policy(), Status.RUNNING), Fleet(), Clock()
-    agent.heartbeat.reads_answers()
+    agent.heartbeat.note_reader()
     now = clock.now()
     agent.beat(Beat(state=State.WORKING), now.mono, now.wall)
     agent.heartbeat.silence.lasted = timedelta(seconds=quiet)

@@ -1,4 +1,4 @@
-"""What foreign registries still keep of an agent that has ended is taken out of them when a person asks for it."""
+"""Remains of an ended agent are removed from foreign registries when a person asks for it."""
 
 import asyncio
 from dataclasses import replace
@@ -16,13 +16,13 @@ LEFT = Listed("hcom", "/p", "row-7", "run-1")
 
 
 class Owner:
-    """A helper that reads these entries, and closes what it is asked to close."""
+    """A helper that reads these entries, and closes those it is asked to close."""
 
     def __init__(self, *entries: Entry) -> None:
         self.entries = entries
         self.closed: list[dict[str, Any]] = []
 
-    async def call_alone(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> Any:
+    async def call_in_fresh_helper(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> Any:
         if args["path"] == "/broken":
             raise OwnerCallFailed("late", "no answer")
         if call == "source_discover":
@@ -33,14 +33,14 @@ class Owner:
 
 
 def removed(owner: Owner, *entries: Listed) -> list[str]:
-    """What `remove` says of an agent that stood in these."""
+    """The report of `remove` about an agent with these entries."""
     row = AgentRow(replace(FULL, entries=entries), Status.KILLED, 1, NOW, completed_at=NOW, exit_code=137)
     done = remove_entries(cast("Any", owner), row, "uid 0", NOW, resumable=True, with_messages=False)
     return asyncio.run(done)
 
 
-def test_an_entry_that_is_left_is_closed_as_it_stands_now() -> None:
-    """By the token of this moment: somebody who writes to it meanwhile keeps it."""
+def test_a_remaining_entry_is_closed_in_its_present_state() -> None:
+    """By its present token: a concurrent write keeps it."""
     owner = Owner(Entry("row-7", "run-2", "a1", 1000, living=False), Entry("row-8", "run-1", "other", 1000))
     assert removed(owner, LEFT) == ["hcom: row-7 removed"]
     (args,) = owner.closed
@@ -48,7 +48,7 @@ def test_an_entry_that_is_left_is_closed_as_it_stands_now() -> None:
     assert (args["end"]["status"], args["end"]["by"], args["end"]["exit_code"]) == ("killed", "uid 0", 137)
 
 
-def test_what_is_gone_or_lives_is_left_alone() -> None:
+def test_an_entry_that_is_gone_or_alive_is_left_alone() -> None:
     """An entry with a living process is another run's by now."""
     assert removed(Owner(), LEFT) == ["hcom: nothing left"]
     owner = Owner(Entry("row-7", "run-2", "a1", 1000, pid=42))

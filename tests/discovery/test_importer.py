@@ -1,4 +1,4 @@
-"""What is asked of whose helper, and what is kept of each registry."""
+"""The calls to owners' helpers, and the state kept of each registry."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,10 @@ def importer(
     told: list[dict[str, Any]] | None = None,
     **registrar: Any,
 ) -> SourceImporter:
-    """One that asks helpers by `call`. `told` gets the events; `registrar`: what replaces that of the registrar."""
+    """One that calls helpers through `call`.
+
+    `told` collects the events; `registrar` replaces methods of the registrar.
+    """
 
     def event(name: str, /, **fields: Any) -> None:
         assert told is not None, f"{name} is reported: {fields}"
@@ -60,7 +63,7 @@ def importer(
 
 
 def test_the_usual_place_of_two_users_is_two_registries() -> None:
-    """Each is his own: who stands in the second one's is no stranger in the first one's."""
+    """Each belongs to its user: an agent in the second one is no stranger to the first."""
     asked = dict[int, str]()
 
     async def call(uid: int, call: str, args: dict[str, Any], timeout: float) -> list[dict[str, object]]:
@@ -78,7 +81,7 @@ def test_the_usual_place_of_two_users_is_two_registries() -> None:
 
 
 def test_a_registry_that_is_named_twice_is_read_once() -> None:
-    """A look would count as two: nobody would have the second one in which an entry that was being replaced is back."""
+    """A read would count twice, and an entry that was being replaced would be missing in both."""
     asked = list[str]()
 
     async def call(uid: int, call: str, args: dict[str, Any], timeout: float) -> list[dict[str, object]]:

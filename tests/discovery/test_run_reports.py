@@ -1,4 +1,4 @@
-"""What becomes of a `run`'s report of an agent that no daemon saw: a real registrar, a helper that only answers."""
+"""Handling of a `run`'s report about an agent that no daemon saw: a real registrar, a fake helper."""
 
 import os
 from types import SimpleNamespace
@@ -20,14 +20,14 @@ PATH = f"/run/user/{ME}/agent-watchdog/reports/{ID}"
 
 
 def report(**changes: object) -> dict[str, object]:
-    """As `run` writes it down."""
+    """In the format of `run`."""
     registration = {"name": "alpha", "agent_id": ID, "source": "run", "task": "T-1", "command": "claude"}
     whole = {"end": {"exit_code": 3}, "ended_at": 1.5, "boot_id": boot_id(), "registration": registration}
     return {**whole, **changes}
 
 
 class Reports:
-    """An importer whose owner has left these; what it asked of the kill worker and of the helper."""
+    """An importer with these reports of one owner; it records requests to the kill worker and the helper."""
 
     def __init__(self, here: Room, **left: object) -> None:
         self.left = left
@@ -52,7 +52,7 @@ class Reports:
 
 
 def test_an_agent_that_no_daemon_saw_is_registered_and_closed_as_gone() -> None:
-    """With the end that its `run` saw, so that its hooks run and its task gets its outcome. Once."""
+    """With the exit status that its `run` saw, so that its hooks run and its task gets its outcome. Once."""
 
     async def story(here: Room) -> None:
         reports = Reports(here, **{PATH: report()})
@@ -68,8 +68,8 @@ def test_an_agent_that_no_daemon_saw_is_registered_and_closed_as_gone() -> None:
     play(story)
 
 
-def test_what_does_not_fit_any_more_is_left_out() -> None:
-    """Its parent has ended, its temp dir, its name and its task are another agent's by now."""
+def test_fields_that_conflict_by_now_are_left_out() -> None:
+    """Its parent has ended; its temp dir, its name and its task are another agent's by now."""
 
     async def story(here: Room) -> None:
         await here.register("alpha", temp_dir="/tmp/of-alpha", task="T-1")
@@ -86,7 +86,7 @@ def test_what_does_not_fit_any_more_is_left_out() -> None:
 
 
 def test_a_report_of_another_boot_or_of_a_closed_row_is_removed() -> None:
-    """Nothing of that agent lives, or all of it was dealt with."""
+    """No process of that agent lives, or everything was handled."""
 
     async def story(here: Room) -> None:
         reports = Reports(here, **{PATH: report(boot_id="another")})
@@ -107,8 +107,8 @@ def test_a_report_of_another_boot_or_of_a_closed_row_is_removed() -> None:
 
 
 @pytest.mark.parametrize("why", ["another daemon's", "held"])
-def test_a_report_that_is_not_ours_to_act_on_stays(why: str) -> None:
-    """One that was left for another daemon by name, and one of an agent that an operator holds."""
+def test_a_report_that_is_not_ours_to_handle_stays(why: str) -> None:
+    """One addressed to another daemon, and one of an agent that an operator holds."""
 
     async def story(here: Room) -> None:
         left = report(socket="/run/another/control.sock") if why != "held" else report()
@@ -131,8 +131,8 @@ def test_a_report_that_is_not_ours_to_act_on_stays(why: str) -> None:
         (None, "Input should be an object"),
     ],
 )
-def test_a_report_that_nothing_can_be_done_with_is_logged_once(registration: object, words: str) -> None:
-    """It is its owner's file, which may say anything."""
+def test_an_unusable_report_is_logged_once(registration: object, words: str) -> None:
+    """Its owner can write anything into the file."""
 
     async def story(here: Room) -> None:
         reports = Reports(here, **{PATH: report(registration=registration)})
@@ -146,7 +146,7 @@ def test_a_report_that_nothing_can_be_done_with_is_logged_once(registration: obj
     play(story)
 
 
-def test_only_root_asks_other_owners() -> None:
+def test_only_root_queries_other_owners() -> None:
     """A user's daemon acts for its own uid alone."""
 
     async def story(here: Room) -> None:

@@ -25,7 +25,7 @@ class Hand(Clock):
 
 
 class Parts:
-    """What closing entries needs of the daemon: the registry and the log, which keep what they are asked for."""
+    """The parts needed for closing entries: a registry and a log that record their calls."""
 
     def __init__(self, owner: "Owner") -> None:
         self.told = list[str]()
@@ -45,13 +45,13 @@ class Parts:
 
 
 class Owner:
-    """A helper that closes what it is asked to close, or fails."""
+    """A helper that closes entries, or fails."""
 
     def __init__(self) -> None:
         self.asked = list[dict[str, Any]]()
         self.error: OwnerCallFailed | None = None
 
-    async def call_alone(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
+    async def call_in_fresh_helper(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
         assert (uid, call) == (7, "source_forget")
         self.asked.append(args)
         if self.error is not None:
@@ -72,19 +72,19 @@ async def _looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = 
 
 
 def looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = None) -> tuple[list[str], int]:
-    """What was told, and how often the helper was asked, after looks so many seconds apart."""
+    """The reported events and the number of calls to the helper, after reads so many seconds apart."""
     return asyncio.run(_looks(entry, *seconds, error=error))
 
 
-def test_an_entry_is_closed_when_two_looks_found_the_same() -> None:
-    """The intent is in the history before; one look is none."""
+def test_an_entry_is_closed_when_two_reads_agree() -> None:
+    """The intent is in the history before; one read is not enough."""
     gone = replace(FULL, beat=None)
     assert looks(gone, 0) == ([], 0)
     assert looks(gone, 0, 10) == (["intent", "source.ghost"], 1)
 
 
-def test_who_promised_beats_is_watched_for_half_of_his_silence() -> None:
-    """A living one in a container, whose pids are others, writes his entry anew meanwhile."""
+def test_an_entry_that_promised_beats_is_watched_for_half_of_its_allowed_silence() -> None:
+    """A living process in a container, with other pids, writes its entry again meanwhile."""
     beats = replace(FULL, beat="b", promise=120.0)
     assert looks(beats, 0, 50) == ([], 0)
     assert (looks(beats, 0, 50, 10))[1] == 1
@@ -92,14 +92,14 @@ def test_who_promised_beats_is_watched_for_half_of_his_silence() -> None:
     assert looks(replace(beats, promise=None), 0, 59) == ([], 0)
 
 
-def test_an_entry_that_cannot_be_closed_is_told_once_and_tried_again() -> None:
-    """And its intent stands in the history once."""
+def test_an_entry_that_cannot_be_closed_is_reported_once_and_tried_again() -> None:
+    """And its intent is in the history once."""
     told, asked = looks(replace(FULL, beat=None), *(10.0,) * 5, error=OwnerCallFailed("busy", "locked"))
     assert (told, asked) == (["intent", "source.entry_kept"], 4)
 
 
-def test_a_registry_that_cannot_be_written_to_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor any look: entries are closed beside them, each registry's for a while, and the one that hung comes last."""
+def test_a_registry_that_cannot_be_written_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor any read: entries are closed beside them, each registry's for a while, and one that hung comes last."""
     owner = Owner()
     parts = Parts(owner)
     asked = list[tuple[str, str]]()
@@ -109,7 +109,7 @@ def test_a_registry_that_cannot_be_written_to_holds_up_no_other(monkeypatch: pyt
         parts.clock.at += timeout if args["path"] == "/hangs" else 0.1
         raise OwnerCallFailed("late", "no answer")
 
-    monkeypatch.setattr(owner, "call_alone", late)
+    monkeypatch.setattr(owner, "call_in_fresh_helper", late)
 
     async def play() -> None:
         for _ in range(2):

@@ -1,4 +1,7 @@
-"""One running daemon a test, with short times. `REGISTRY=postgresql pytest tests/e2e`: all of them on PostgreSQL."""
+"""One running daemon per test, with short times.
+
+`REGISTRY=postgresql pytest tests/e2e` uses PostgreSQL for all of them.
+"""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +17,7 @@ from watchdog.registry.registry import Registry
 
 @pytest.fixture(scope="session", autouse=True)
 def registry() -> Iterator[None]:
-    """One server a session, one database a world."""
+    """One server per session, one database per world."""
     if os.environ.get("REGISTRY", "sqlite") == "sqlite":
         yield
         return
@@ -26,7 +29,7 @@ def registry() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Nursery, Path] | None]:
-    """Where the daemons of `world` are forked, and the empty registry that they begin with, unless `NURSERY=0`."""
+    """Where the daemons of `world` are forked, with the empty registry that they start from, unless `NURSERY=0`."""
     if os.environ.get("NURSERY") == "0":
         yield None
         return

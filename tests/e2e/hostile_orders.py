@@ -1,6 +1,6 @@
-"""Hostile rows among the orders, as `hostile_rows`: root of a pid namespace, `python -m tests.e2e.hostile_orders`.
+"""Hostile rows among the orders, like `hostile_rows`: root of a pid namespace, `python -m tests.e2e.hostile_orders`.
 
-Each is set aside with one clear error, and its agent lives; the one order that can be read is carried out.
+Each is quarantined with one clear error, and its agent lives; the one readable order is carried out.
 """
 
 import json
@@ -72,7 +72,7 @@ def play(world: World) -> None:
         return [e for e in world.events()[before:] if e["event"] == "row.quarantined"]
 
     wait_for(lambda: {e["agent_id"] for e in aside()} == set(ids.values()), "each is set aside")
-    world.registered("later", "sleep", "1000")  # and those that come are served
+    world.registered("later", "sleep", "1000")  # later orders are still served
     assert world.cli("kill", "later").returncode == 0
     for what, agent_id in ids.items():
         (event,) = [e for e in aside() if e["agent_id"] == agent_id]

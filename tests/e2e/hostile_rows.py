@@ -1,9 +1,10 @@
-"""Hostile rows, played by a real daemon: `python -m tests.e2e.hostile_rows [edited]`, as root of a pid namespace.
+"""Hostile rows, read by a real daemon: `python -m tests.e2e.hostile_rows [edited]`, as root of a pid namespace.
 
-Each row is harmless or set aside with one clear error; nobody is signalled for it and nothing removed, and the others
-are served: the one agent that really stalls is ended. A daemon that fails here may signal -1, so never outside.
+Each row is harmless or quarantined with one clear error; nothing is signalled or removed because of it, and the other
+rows are served: the one agent that really stalls is killed. A daemon with a bug here may signal -1, so never run this
+outside a pid namespace.
 
-`edited`: the same columns, and status and keys, are changed by hand beneath a daemon that watches their agents.
+`edited`: the same columns, and status and keys, are changed by hand while a daemon watches their agents.
 """
 
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from tests.world import World, alive, make_world, started_at, wait_for
 
-NOBODY = "4000000"  # above pid_max of most hosts, below the greatest there can be: no such process
+NOBODY = "4000000"  # above pid_max of most hosts, below the greatest possible value: no such process
 ROWS: dict[str, dict[str, str]] = {
     "pid 0": {"pid": "0"},
     "pid 1": {"pid": "1"},
@@ -88,7 +89,7 @@ EDITS = {
     "its own child": {"parent_id": "agent_id"},
     "a parent that is nobody": {"parent_id": "'nobody'"},
 }
-CLOSED = {  # what is let go of: who did that wants no more of it
+CLOSED = {  # agents that are released: whoever closed the row wants no further action
     **{f"status {word}": {"status": f"'{word}'"} for word in ("killed", "completed", "lost", "weird")},
     "another agent's id": {"agent_id": f"'{'f' * 32}'"},
     "deleted": {},
@@ -101,7 +102,7 @@ def main() -> None:
 
 
 def edited(world: World) -> None:
-    """They run on as they were registered; an order ends whoever still has a row, one clear word tells of the rest."""
+    """They keep running as registered; a kill works where a row exists; one clear error reports the rest."""
     world.configure(stall={"after_seconds": 600}, cleanup={"roots": ["/nowhere"]}, log={"level": "debug"})
     world.start()
     victim = world.registered("victim", "sleep", "1000")
@@ -184,7 +185,7 @@ def play(world: World) -> None:
     def told() -> set[str]:
         return {str(e.get("agent_id")) for e in world.events()[before:] if e["event"] in settled}
 
-    # Nothing to say of these: another host's, and those that still start.
+    # Nothing to report about these: another host's, and those that are still starting.
     quiet = {ids[w] for w in ("another host", "no pid, but it runs", "the last year")}
     try:
         wait_for(lambda: set(ids.values()) - told() <= quiet, "each row is settled")
@@ -203,7 +204,7 @@ def play(world: World) -> None:
 
 
 def judge(world: World, before: int, ids: dict[str, str], victim: int) -> None:
-    """Nobody but the victim was signalled; each row that was set aside was so once, and in words."""
+    """Only the victim was signalled; each quarantined row was reported once, as text."""
     events = world.events()[before:]
     signalled = {pid for e in events if e["event"] == "kill.signal_sent" for pid in e["pids"]}
     assert signalled <= {victim}, signalled

@@ -1,4 +1,4 @@
-"""What the cases of kills share: programs whose signals can be read afterwards."""
+"""Helpers shared by the tests of kills: programs that record the signals they get."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.world import World, wait_for
 
-# A server: tells its pid, writes down each signal that it gets, and goes on whatever it was.
+# A server: reports its pid, records each signal, and continues whatever it was.
 SERVER = """
 import os, signal, time
 place = os.environ["WORLD"]
@@ -39,24 +39,24 @@ SERVERS = ("sh", "-c", '"$PYTHON" "$WORLD/srv.py"; :')  # what LEAVES starts, fo
 
 
 def with_servers(world: World) -> None:
-    """Put the server's program where the others start it from."""
+    """Put the server's program where the others start it."""
     (world.dir / "srv.py").write_text(SERVER)
 
 
 def told(world: World, role: str, count: int) -> dict[int, int]:
-    """pid -> parent of each server of that role, when so many have told of themselves."""
+    """pid -> parent of each server of that role, once so many have reported."""
     path = world.dir / role
     wait_for(lambda: path.exists() and len(path.read_text().splitlines()) >= count, f"{count} {role}")
     return {int(pid): int(parent) for pid, parent in (line.split() for line in path.read_text().splitlines())}
 
 
 def signals_of(world: World, pid: int) -> list[str]:
-    """What a server or a witness got, in order."""
+    """The signals that a server or a witness got, in order."""
     return [line.split()[1] for line in world.witnessed() if line.split()[0] == str(pid)]
 
 
 def bystander(world: World, role: str, *command: str, orphan: bool = False) -> int:
-    """A server with the agents' own command line but of nobody; `orphan`: its parent ends at once. Its pid."""
+    """A server with the agents' command line that belongs to no agent; `orphan`: its parent exits at once. Its pid."""
     start = ("sh", "-c", '"$@" & exit', "sh", *command) if orphan else command
     process = world.spawn(*start, ROLE=role)
     if orphan:
@@ -73,7 +73,7 @@ def end(pid: int) -> None:
 
 
 def in_pid_namespace(module: str, *words: str, limit: float = 110) -> str:
-    """Play a module as the first process of a pid namespace of its own; what it wrote. Needs root."""
+    """Run a module as the first process of its own pid namespace; returns its output. Needs root."""
     done = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-m", module, *words],
         cwd=Path(__file__).parents[2],
@@ -85,7 +85,7 @@ def in_pid_namespace(module: str, *words: str, limit: float = 110) -> str:
     return done.stdout
 
 
-# One server for several: answers each line with its own pid. argv: what such servers are started with.
+# One server for several clients: answers each line with its own pid. argv: what such servers are started with.
 SHARED = """
 import os, socket, sys, threading
 import ctypes; ctypes.CDLL(None).prctl(15, b"mcp-shared", 0, 0, 0)  # PR_SET_NAME
@@ -105,7 +105,7 @@ while True:
     threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 """
 
-# Starts argv[2:] as a daemon if there is any, asks the server again and again, and writes each answer down.
+# Starts argv[2:] as a daemon if given, queries the server again and again, and records each answer.
 ASKER = """
 import os, socket, subprocess, sys, time
 if sys.argv[3:]:

@@ -1,6 +1,6 @@
-"""Pids that come again, and pids that wrap: `python -m tests.e2e.reused_pid CASE`, as root of a pid namespace.
+"""Reused pids and wrapped pids: `python -m tests.e2e.reused_pid CASE`, as root of a pid namespace.
 
-Case D1: an agent's pid passes to somebody of the same uid and command line, while the daemon is down (`down`), or
+Case D1: an agent's pid is reused by a process of the same uid and command line, while the daemon is down (`down`), or
 between TERM and KILL (`between`). Case D9: `wrapped`, children with smaller pids than their parent, and hostile names.
 """
 
@@ -22,12 +22,12 @@ command = ["/bin/sh", "-c", "cat >> {file}; echo >> {file}"]
 
 
 def next_pid(pid: int) -> None:
-    """The next process of this namespace gets that number, when it is free (pid_namespaces(7))."""
+    """The next process of this namespace gets that pid, if it is free (pid_namespaces(7))."""
     Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
 
 
 def take(world: World, pid: int) -> None:
-    """Start a server under that number: a bystander that writes down what it gets."""
+    """Start a server with that pid: a bystander that records its signals."""
     wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the number is free")
     for _ in range(200):
         next_pid(pid)
@@ -41,7 +41,7 @@ def take(world: World, pid: int) -> None:
 
 
 def an_agent(world: World) -> tuple[int, Path]:
-    """A running agent that ends on KILL alone; its pid, and where its cleanup hook writes."""
+    """A running agent that ends only on KILL; its pid, and the file of its cleanup hook."""
     with_servers(world)
     noted = world.dir / "noted"
     with world.config.open("a") as config:
@@ -54,7 +54,7 @@ def an_agent(world: World) -> tuple[int, Path]:
 
 
 def closed(world: World, pid: int, noted: Path) -> None:
-    """The row is closed, its own cleanup ran once, the bystander under its number lives and got nothing."""
+    """The row is closed, its own cleanup ran once, the bystander with its pid lives and got no signal."""
     world.wait_status("alpha", "failed", "completed", "killed")
     (fact,) = [json.loads(line) for line in noted.read_text().splitlines() if line.strip()]
     assert fact["name"] == "alpha"
@@ -64,7 +64,7 @@ def closed(world: World, pid: int, noted: Path) -> None:
 
 
 def down(world: World) -> None:
-    """Nobody watches: the agent ends, and its number comes again."""
+    """No daemon runs: the agent exits, and its pid is reused."""
     pid, noted = an_agent(world)
     world.stop()
     end(pid)
@@ -79,7 +79,7 @@ def down(world: World) -> None:
 
 
 def between(world: World) -> None:
-    """TERM is out and grace runs: the agent ends, and its number comes again before KILL."""
+    """TERM was sent and grace runs: the agent exits, and its pid is reused before KILL."""
     pid, noted = an_agent(world)
     asked = world.ask("POST", "/v1/kill", {"targets": ["alpha"], "grace_seconds": 8, "wait": False})
     assert asked[0] in (200, 202), asked
@@ -87,7 +87,7 @@ def between(world: World) -> None:
     wait_for(lambda: "SIGTERM" in signals_of(world, pid), "TERM was handled")
     had = len(signals_of(world, pid))
     assert world.daemon is not None
-    world.daemon.send_signal(signal.SIGSTOP)  # else it has seen the end before the number can come again
+    world.daemon.send_signal(signal.SIGSTOP)  # otherwise it sees the exit before the pid is reused
     end(pid)
     world.started[0].wait()
     take(world, pid)
@@ -114,7 +114,7 @@ time.sleep(1000)
 
 
 def wrapped(world: World) -> None:
-    """The counter is far up when the agent starts, and low when it forks."""
+    """The pid counter is high when the agent starts, and low when it forks."""
     names = world.dir / "names"
     names.mkdir()
     for name in NAMES:
@@ -122,7 +122,7 @@ def wrapped(world: World) -> None:
     world.start()
     older = world.spawn("sleep", "1000")
     next_pid(30000)
-    # What shows whose they are is taken from them: only who their parents are is left.
+    # Marks of ownership are removed: only the parent relation is left.
     status, answer = world.ask("POST", "/v1/agents", {"name": "alpha"})
     assert status == 201
     agent = world.spawn(sys.executable, "-c", FORKS, str(names), "2000")

@@ -11,7 +11,7 @@ from tests.world import World, alive, wait_for
 
 
 def watched(world: World, made: Registry) -> None:
-    """The daemon is told where it lies."""
+    """A daemon with that registry as a source."""
     with world.config.open("a") as config:
         config.write(f'[[source]]\nkind = "agent_sessions"\npath = "{made.yaml}"\n')
     world.start()
@@ -47,7 +47,7 @@ def test_kill_ends_what_ignores_the_hangup_of_its_pane_and_the_row_is_stopped(wo
 
 
 def test_a_row_without_its_session_is_terminated_and_an_innocent_process_lives(world: World) -> None:
-    """Its tmux session is gone and its number is another's by now: `(auto-detected)`, and no signal."""
+    """Its tmux session is gone and its pid was reused: `(auto-detected)`, and no signal."""
     innocent = world.spawn("sleep", "300")
     made = Registry(world.dir / ".mam", "rows", f"aw-none-{os.getpid()}", innocent.pid)
     watched(world, made)

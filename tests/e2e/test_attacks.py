@@ -1,4 +1,4 @@
-"""What a hostile or clumsy neighbour did to a healthy agent once; each is a case that stays."""
+"""Past harm to healthy agents by hostile or careless neighbours, one test per case."""
 
 import os
 import resource
@@ -16,8 +16,8 @@ from tests.world import BIN, World, alive, environ_of, pids_with, started_at, wa
 
 @pytest.mark.faults
 @pytest.mark.parametrize("gone", ["control.sock", "."])
-def test_a_control_socket_that_was_removed_ends_nobody(world: World, gone: str) -> None:
-    """`rm` of our socket or of the whole runtime directory (logout does it): said, made again, nobody dies of it."""
+def test_removing_the_control_socket_kills_no_agent(world: World, gone: str) -> None:
+    """`rm` of our socket or of the whole runtime directory (as logout does): logged, made again, no agent is killed."""
     world.configure(log={"level": "debug"})
     world.start()
     world.run("well", *world.script("agent.py", "beat=0.3"))
@@ -30,7 +30,7 @@ def test_a_control_socket_that_was_removed_ends_nobody(world: World, gone: str) 
     world.wait_event("control.lost")
     world.wait_event("control.reopened")
     beats = world.agents()["well"]["beats"]
-    if gone != ".":  # there the wrapper's own socket is gone too, and nobody can hear the agent any more
+    if gone != ".":  # there the wrapper's own socket is gone too, and the agent's beats cannot be received
         wait_for(lambda: world.agents()["well"]["beats"] > beats + 2, "it is heard again")
     world.wait_sweeps(12)  # twice its limit
     assert world.agents()["well"]["status"] == "running"
@@ -38,8 +38,8 @@ def test_a_control_socket_that_was_removed_ends_nobody(world: World, gone: str) 
     assert world.count("control.lost") == 1
 
 
-def test_what_lies_at_the_sockets_place_is_not_ours_to_remove(world: World) -> None:
-    """A directory there fails no sweep: it is moved aside whole, and we listen again. Another outlives our stop."""
+def test_a_foreign_file_in_place_of_the_socket_is_not_removed(world: World) -> None:
+    """A directory there fails no sweep: it is moved aside whole, and we listen again. Another one survives our stop."""
     world.configure(log={"level": "debug"})
     world.start()
     place = Path(world.socket)
@@ -57,8 +57,8 @@ def test_what_lies_at_the_sockets_place_is_not_ours_to_remove(world: World) -> N
     assert place.is_dir()
 
 
-def test_an_orphan_with_an_empty_environment_is_ended_with_its_agent(world: World) -> None:
-    """No marker, a session of its own, its parent dead: the wrapper adopted it, so it is the agent's."""
+def test_an_orphan_with_an_empty_environment_is_killed_with_its_agent(world: World) -> None:
+    """No marker, its own session, a dead parent: the wrapper adopted it, so it belongs to the agent."""
     world.start()
     seconds = str(100000 + os.getpid())
     world.run("leaky", "/bin/sh", "-c", f"(env -i setsid sleep {seconds} &); exec sleep 1000")
@@ -90,7 +90,7 @@ WAITS = 'until [ -e "$WORLD/go" ]; do sleep 0.1; done; exit 1'
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_who_drops_root_is_owned_by_whom_he_became(world: World) -> None:
+def test_an_agent_that_drops_root_is_owned_by_its_new_user(world: World) -> None:
     """The hooks of an agent that root started and that became uid 12003 run as 12003."""
     world.dir.chmod(0o755)
     seen = world.dir / "seen"
@@ -109,8 +109,8 @@ def test_who_drops_root_is_owned_by_whom_he_became(world: World) -> None:
     assert world.agents()["dropper"]["owner_uid"] == 12003
 
 
-def test_a_registry_that_was_deleted_ends_nobody(world: World) -> None:
-    """No intent can be committed that a restart would see, so nobody is ended until it is back."""
+def test_a_deleted_registry_kills_no_agent(world: World) -> None:
+    """No intent can be committed that a restart would see, so no agent is killed until it is back."""
     if world.server is not None:
         pytest.skip("the registry is no file here")
     world.start()
@@ -132,8 +132,8 @@ def test_a_registry_that_was_deleted_ends_nobody(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_without_a_descriptor_for_a_connection_nobody_is_held_silent(world: World) -> None:
-    """Said once, and not a traceback a hundred times a second; who beats over HTTP, or tells its pid, is not ended."""
+def test_clients_without_a_connection_for_lack_of_descriptors_do_not_count_as_silent(world: World) -> None:
+    """Logged once, without a traceback a hundred times a second; agents that beat over HTTP or send their pid live."""
     world.configure(stall={"after_seconds": 3, "start_limit_seconds": 3})
     world.start()
     assert world.daemon is not None
@@ -146,7 +146,7 @@ def test_without_a_descriptor_for_a_connection_nobody_is_held_silent(world: Worl
         waiting.connect(world.socket)
         world.wait_event("descriptors.exhausted")
         world.wait_event("agent.channel_lost", name="http")
-        time.sleep(5)  # nothing is to happen; both their limits are over
+        time.sleep(5)  # nothing may happen; both their limits are over
     resource.prlimit(world.daemon.pid, resource.RLIMIT_NOFILE, limit)
 
     world.wait_event("descriptors.back")
@@ -157,8 +157,8 @@ def test_without_a_descriptor_for_a_connection_nobody_is_held_silent(world: Worl
 
 @pytest.mark.faults
 @pytest.mark.parametrize("by_run", [True, False])
-def test_a_tree_of_more_processes_than_we_may_have_descriptors_is_ended(world: World, by_run: bool) -> None:
-    """It was refused as a whole (EMFILE), again and again; now part after part is held, ended, and let go of."""
+def test_a_tree_of_more_processes_than_our_descriptor_limit_is_killed(world: World, by_run: bool) -> None:
+    """It was refused as a whole (EMFILE), again and again; now it is pinned, killed and released in parts."""
     world.start(prefix=("prlimit", "--nofile=256:256"))
     crowd = "trap '' TERM; for i in $(seq 400); do sleep 1000 & done; touch up; wait; wait"
     (world.run if by_run else world.registered)("crowd", "sh", "-c", crowd)
@@ -173,8 +173,8 @@ def test_a_tree_of_more_processes_than_we_may_have_descriptors_is_ended(world: W
 
 
 @pytest.mark.faults
-def test_run_inside_run_is_ended_whole(world: World) -> None:
-    """The outer agent is the inner one's wrapper: with it goes the inner agent, and each is told of once."""
+def test_run_inside_run_is_killed_whole(world: World) -> None:
+    """The outer agent is the inner one's wrapper: the inner agent is killed with it, and each is reported once."""
     world.start()
     client = str(BIN / "agent-watchdog")
     world.run("outer", client, "run", "--name", "inner", "--", "sh", "-c", "trap '' TERM; sleep 1000 & wait; wait")
@@ -191,9 +191,11 @@ def test_run_inside_run_is_ended_whole(world: World) -> None:
 
 @pytest.mark.faults
 @needs_root
-def test_an_agent_that_cannot_tell_its_pid_is_judged_by_what_it_says(world: World) -> None:
-    """`run` in a container with pids of its own, and the daemon's socket: it beats, or works and promised nothing, so
-    it has started. Who falls silent there, or promised and never beat, is ended by his mark; who is over, closed.
+def test_an_agent_that_cannot_send_its_pid_is_judged_by_its_beats(world: World) -> None:
+    """`run` in a container with its own pid namespace, and the daemon's socket.
+
+    It beats, or works without a promise: it has started. If it falls silent there, or promised beats and sent none, it
+    is killed by its mark; if it is over, it is closed.
     """
     world.configure(stall={"after_seconds": 3, "start_limit_seconds": 10}, log={"level": "debug"})
     world.start()
@@ -221,13 +223,13 @@ def test_an_agent_that_cannot_tell_its_pid_is_judged_by_what_it_says(world: Worl
 
 
 def pids_of(agent: dict[str, Any]) -> list[int]:
-    """Who carries its mark."""
+    """The processes with its mark."""
     return pids_with("AGENT_WATCHDOG_ID", str(agent["agent_id"]))
 
 
 @pytest.mark.faults
-def test_a_daemon_that_an_agent_started_ends_nothing_below_that_agent(world: World) -> None:
-    """`agent-watchdogd` typed in a registered shell: it was spared as our ancestor, and all else below it was ended."""
+def test_a_daemon_started_by_an_agent_kills_nothing_below_that_agent(world: World) -> None:
+    """`agent-watchdogd` typed in a registered shell: it was spared as our ancestor, all else below it was killed."""
     world.start()
     world.registered("shell", "sleep", "1000")
     world.stop()
@@ -249,7 +251,7 @@ def test_a_daemon_that_an_agent_started_ends_nothing_below_that_agent(world: Wor
     assert alive(world.daemon.pid)
     assert world.count("kill.requested") == 0
 
-    world.daemon.kill()  # the shell; the daemon goes on as an orphan
+    world.daemon.kill()  # the shell; the daemon continues as an orphan
     world.daemon.wait()
     world.wait_event("agent.gone", after=before, name="shell")
     world.wait_status("shell", "completed", "failed")

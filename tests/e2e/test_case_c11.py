@@ -1,6 +1,6 @@
-"""Case C11: the agent ends, speaks, or loses its pid between the decision to end it and the first signal.
+"""Case C11: the agent exits, beats, or loses its pid between the decision to kill it and the first signal.
 
-The real worker, registry, sockets and processes in this process; the injected delay is a registry write that waits.
+Worker, registry, sockets and processes are real; the injected delay is a registry write that waits.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ T = TypeVar("T")
 HOST = identity.this_host(None)
 DEADLINE = 30.0
 
-# Does what it is told, one word a line: speaks, or ends; with "heir" it leaves a child in a session of its own.
+# Obeys one-word lines: beats, or exits; with "heir" it leaves a child in its own session.
 OBEDIENT = """
 import os, socket, subprocess, sys
 speaker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -73,7 +73,7 @@ for line in sys.stdin:
 
 
 class SlowRegistry(AsyncRegistry):
-    """Its write of one kind waits until the test lets it go on: the delay between decision and kill."""
+    """Its write of one kind waits for the test: the delay between decision and kill."""
 
     def __init__(self, registry: Registry, slow: str) -> None:
         super().__init__(registry)
@@ -89,7 +89,7 @@ class SlowRegistry(AsyncRegistry):
 
 
 class Bench:
-    """A kill worker, one agent, and the order to end it for silence, which is held up at `slow`."""
+    """A kill worker, one agent, and an order to kill it for silence, which is delayed at `slow`."""
 
     def __init__(self, directory: Path, slow: str, held: contextlib.ExitStack) -> None:
         self.dir = directory
@@ -122,7 +122,7 @@ class Bench:
         self.worker = KillWorker(settings, self.registry, self.clock, stages, self.recorder, users)
 
     async def admit(self, process: subprocess.Popen[str], agent_id: str, notify: str) -> Agent:
-        """Take a process in as a running agent that has beaten."""
+        """Register a process as a running agent that has beaten."""
         found = identity.read_identity(process.pid, HOST)
         assert found is not None
         reg = Registration(
@@ -142,14 +142,14 @@ class Bench:
         return agent
 
     async def order(self, agent: Agent) -> str:
-        """Decide to end it, and wait until the worker stands before the slow write."""
+        """Decide to kill it, and wait until the worker is at the slow write."""
         request_id = await self.worker.request(agent, Reason.STALLED, KillOptions(), "daemon", "silent for too long")
         async with asyncio.timeout(DEADLINE):
             await self.registry.reached.wait()
         return request_id
 
     async def outcome(self, request_id: str) -> dict[str, object]:
-        """Let the worker go on, and wait for the end of the order."""
+        """Let the worker continue, and wait for the end of the order."""
         self.registry.go_on.set()
         found = await self.worker.finished(request_id, DEADLINE)
         assert found is not None
@@ -162,8 +162,8 @@ class Bench:
         return row, request
 
     async def signalled(self, agent: Agent) -> list[int]:
-        """Every pid that the history says was signalled."""
-        await self.registry.write(lambda: None)  # what was told is written before it
+        """Every pid that was signalled, by the history."""
+        await self.registry.write(lambda: None)  # earlier events are written before it
         events = await self.registry.read(self.registry.history.events, 0, agent_id=agent.agent_id)
         told = [event.evidence for event in events if event.event == "kill.signal_sent"]
         return [pid for evidence in told for pid in evidence["pids"]]  # type: ignore[attr-defined] # it is a list
@@ -189,7 +189,7 @@ async def bench(slow: str) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 def started() -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes of a test, ended and waited for afterwards with what they left."""
+    """Processes of a test; they and their children are killed and reaped afterwards."""
     found: list[subprocess.Popen[str]] = []
     yield found
     for process in found:
@@ -197,7 +197,7 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
         process.kill()
         process.communicate()
         for pid in pids_with("AGENT_WATCHDOG_ID", str(marker)):
-            with suppress(ProcessLookupError):  # it has ended with the one before
+            with suppress(ProcessLookupError):  # it was killed with the one before
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -214,7 +214,7 @@ def obedient(started: list[subprocess.Popen[str]], agent_id: str, notify: str) -
 
 
 def tell(process: subprocess.Popen[str], word: str) -> None:
-    """Have it do something, and wait until it is done."""
+    """Send it a command, and wait until it has obeyed."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(f"{word}\n")
     process.stdin.flush()
@@ -229,7 +229,7 @@ def new_id() -> str:
 
 
 @pytest.mark.parametrize("slow", ["claim_agent", "save_step"])
-def test_v1_who_ended_by_itself_has_completed(started: list[subprocess.Popen[str]], slow: str) -> None:
+def test_v1_an_agent_that_exits_by_itself_has_completed(started: list[subprocess.Popen[str]], slow: str) -> None:
     """It exits 0 at any step between decision and signal: completed, no signal, the hooks of a completed run."""
 
     async def story() -> None:
@@ -253,10 +253,10 @@ def test_v1_who_ended_by_itself_has_completed(started: list[subprocess.Popen[str
 
 
 @pytest.mark.parametrize("slow", ["claim_agent"])
-def test_v1_what_it_left_is_ended_and_it_has_completed_all_the_same(
+def test_v1_its_leftovers_are_killed_and_it_still_counts_as_completed(
     started: list[subprocess.Popen[str]], slow: str
 ) -> None:
-    """Its child in another session is ended; the agent itself ended well and is not called killed."""
+    """Its child in another session is killed; the agent itself exited with 0 and is not reported as killed."""
 
     async def story() -> None:
         async with bench(slow) as b:
@@ -281,7 +281,7 @@ def test_v1_what_it_left_is_ended_and_it_has_completed_all_the_same(
 
 
 @pytest.mark.parametrize("slow", ["claim_agent"])
-def test_v2_who_beats_again_lives(started: list[subprocess.Popen[str]], slow: str) -> None:
+def test_v2_an_agent_that_beats_again_lives(started: list[subprocess.Popen[str]], slow: str) -> None:
     """One datagram before the claim is complete withdraws the order: no signal, no hook, running as before."""
 
     async def story() -> None:
@@ -307,8 +307,8 @@ def test_v2_who_beats_again_lives(started: list[subprocess.Popen[str]], slow: st
 
 
 @pytest.mark.parametrize("slow", ["claim_agent"])
-def test_v3_who_got_its_pid_meanwhile_gets_no_signal(started: list[subprocess.Popen[str]], slow: str) -> None:
-    """The number is a bystander's by now: the agent is gone, and the bystander never hears of it."""
+def test_v3_a_process_that_reused_its_pid_gets_no_signal(started: list[subprocess.Popen[str]], slow: str) -> None:
+    """The pid belongs to a bystander by now: the agent is gone, and the bystander is not touched."""
 
     async def story() -> None:
         async with bench(slow) as b:
@@ -326,7 +326,7 @@ def test_v3_who_got_its_pid_meanwhile_gets_no_signal(started: list[subprocess.Po
             assert agent.identity is not None
             former = replace(agent.identity, start_ticks=agent.identity.start_ticks - 1, pidfd_inode=1)
             asyncio.get_running_loop().remove_reader(agent.tree.pidfd or -1)
-            agent.tree.close()  # who holds a pidfd of the dead agent cannot be misled at all
+            agent.tree.close()  # a holder of a pidfd of the dead agent could not be misled at all
             agent.amend(replace(agent.reg, identity=former, owner_uid=os.getuid()))
 
             await b.outcome(request_id)
@@ -340,8 +340,8 @@ def test_v3_who_got_its_pid_meanwhile_gets_no_signal(started: list[subprocess.Po
     asyncio.run(story())
 
 
-def test_v2_a_word_that_was_still_with_run_calls_it_off(started: list[subprocess.Popen[str]]) -> None:
-    """`run` passes beats on every half second: one said before the claim counts, though it comes after it."""
+def test_v2_a_beat_still_buffered_by_run_withdraws_the_order(started: list[subprocess.Popen[str]]) -> None:
+    """`run` passes beats on every half second: one sent before the claim counts, though it arrives after it."""
 
     async def story() -> None:
         async with bench("") as b:
@@ -353,7 +353,7 @@ def test_v2_a_word_that_was_still_with_run_calls_it_off(started: list[subprocess
             async with asyncio.timeout(DEADLINE):
                 while (await b.rows(agent, request_id))[0].status is not Status.ENDING:
                     await asyncio.sleep(0.01)
-            assert agent.status is Status.RUNNING  # so the control socket still takes its words
+            assert agent.status is Status.RUNNING  # so the control socket still accepts its beats
             agent.beat(Beat(), b.clock.mono(), datetime.now(UTC))
 
             outcome = await b.outcome(request_id)
@@ -367,10 +367,10 @@ def test_v2_a_word_that_was_still_with_run_calls_it_off(started: list[subprocess
 
 
 @pytest.mark.parametrize("step", ["", "looked", "term_main"])
-def test_an_order_that_a_dead_daemon_left_before_its_first_signal_is_judged_anew(
+def test_an_order_that_a_dead_daemon_left_before_its_first_signal_is_judged_again(
     started: list[subprocess.Popen[str]], step: str
 ) -> None:
-    """What the agent said while nobody listened reaches us only now; after a signal there is no way back."""
+    """Beats sent while no daemon listened arrive only now; after a signal there is no way back."""
 
     async def story() -> None:
         async with bench("") as b:

@@ -1,4 +1,4 @@
-"""H19: the same alarm at every look. Thirty agents are stuck in every way there is; 600 looks say nothing new."""
+"""H19: the same alarm at every sweep. Thirty agents are stuck in every possible way; 600 sweeps report nothing new."""
 
 import shutil
 from collections import Counter
@@ -20,21 +20,21 @@ ALARMS = {
 
 
 def said(world: World) -> Counter[tuple[str, str]]:
-    """Each event of an agent that is in the log, how often."""
+    """The number of log events of each kind about an agent."""
     return Counter((str(e["name"]), e["event"]) for e in world.events() if e.get("name"))
 
 
 def history(world: World) -> list[tuple[Any, ...]]:
-    """The rows that the registry has of each agent."""
+    """The number of registry rows of each agent."""
     return world.sql("SELECT agent_id, event, count(*) FROM lifecycle_event GROUP BY 1, 2 ORDER BY 1, 2")
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(400)
-def test_thirty_that_are_stuck_are_told_of_once_each(world: World) -> None:
-    """Unkillable, held, asking, only told, unreadable, closed by others: one record for each change.
+def test_thirty_stuck_agents_are_reported_once_each(world: World) -> None:
+    """Unkillable, held, waiting, only warned, unreadable, closed by others: one record for each change.
 
-    The retries of what cannot be ended, after 5 and 15 s, come in that time too.
+    The retries for unkillable agents, after 5 and 15 s, fall into that time too.
     """
     world.configure(
         sweep={"interval_seconds": 0.1},
@@ -42,7 +42,7 @@ def test_thirty_that_are_stuck_are_told_of_once_each(world: World) -> None:
         log={"level": "debug"},
     )
     world.config.write_text(world.config.read_text() + POLICY)
-    spared = world.dir / "ssh-agent"  # never signalled: an agent that nobody can end, without root or a broken disk
+    spared = world.dir / "ssh-agent"  # never signalled: makes an agent unkillable without root or a broken disk
     shutil.copy("/bin/sleep", spared)
     world.start()
     for number in range(8):
@@ -76,6 +76,6 @@ def test_thirty_that_are_stuck_are_told_of_once_each(world: World) -> None:
 
     world.wait_sweeps(600, seconds=300)
 
-    gaps = world.count("clock.gap")  # a busy machine: after each, silence begins anew, and what is told of it too
+    gaps = world.count("clock.gap")  # on a busy machine: after each gap, silence begins again, and so do its reports
     assert {key: times for key, times in said(world).items() if times > 1 + gaps} == {}
     assert max(times for _, _, times in history(world)) <= 1 + gaps

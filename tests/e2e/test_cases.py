@@ -1,6 +1,6 @@
-"""Public bug reports, one test a case, on a real daemon and real processes: silence, starting, rhythms, files, zombies.
+"""Public bug reports, one test per case, on a real daemon: silence, starting, rhythms, files, zombies.
 
-The case C11 (the agent ended, or spoke, between decision and kill) has a file of its own: it needs an injected delay.
+Case C11 (the agent exited, or beat, between decision and kill) has its own file: it needs an injected delay.
 """
 
 import json
@@ -23,10 +23,10 @@ TIMES: dict[str, dict[str, Any]] = {
     "stall": {"after_seconds": 3, "start_limit_seconds": 60},
     "log": {"level": "debug"},
 }
-SLACK = 4.0  # seconds between a limit and the order to end, if each look came on time: two looks and a few more
+SLACK = 4.0  # seconds between a limit and the kill order if every sweep is on time: two sweeps and some reserve
 WAIT = 2.5  # seconds of a sweep that waited for a helper (3 s)
 
-# Writes its beat file in one of several ways, for so many times, then does nothing for ever.
+# Writes its beat file in one of several ways, so many times, then does nothing for ever.
 WRITER = """
 import os, sys, time
 path, how, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -56,7 +56,7 @@ os.rename(sys.argv[1] + ".new", sys.argv[1])
 time.sleep(1000)
 """
 
-# Beats, then ends its first thread; the other one lives on.
+# Beats, then ends its first thread; the other one keeps running.
 DEAD_LEADER = """
 import ctypes, os, socket, threading, time
 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
@@ -71,9 +71,9 @@ def seconds(stamp: str) -> float:
 
 
 def ordered_in_time(world: World, name: str, after: float) -> None:
-    """The order to end it comes when its time is over since its last beat, and within a few looks of that.
+    """The kill order comes when the limit since the last beat is over, and within a few sweeps of that.
 
-    In looks, not in seconds: a starved daemon's come late, and it lets nobody pay for that.
+    Counted in sweeps, not in seconds: those of a starved daemon come late, which costs no agent its life.
     """
     order = world.wait_event("kill.requested", name=name)
     last, ordered = seconds(world.story(name)["agent"]["last_heartbeat"]), seconds(order["ts"])
@@ -83,7 +83,7 @@ def ordered_in_time(world: World, name: str, after: float) -> None:
 
 
 def usual_sweep(world: World) -> float:
-    """Seconds of every other sweep at most: a starved machine makes some long, a wait for a helper all of them."""
+    """The duration of the faster half of sweeps: a starved machine makes some long, a wait for a helper all of them."""
     return float(median(event["ms"] for event in world.events() if event["event"] == "sweep.finished")) / 1000
 
 
@@ -97,8 +97,8 @@ def registered(world: World, name: str, **body: Any) -> dict[str, Any]:
     return answer
 
 
-def test_f2_a_removed_row_is_told_of_once_and_comes_back_with_the_next_beat(world: World) -> None:
-    """Nobody is ended; the name stays taken; who beats is known to the next daemon again, who is mute is not."""
+def test_f2_a_removed_row_is_reported_once_and_comes_back_with_the_next_beat(world: World) -> None:
+    """No agent is killed; the name stays taken; the next daemon knows a beating agent again, but not a mute one."""
     world.configure(**{**TIMES, "sweep": {"interval_seconds": 0.3}, "stall": {"after_seconds": 60}})
     world.start()
     world.run("beats", *world.script("agent.py", "witness", "beat=0.3"))
@@ -120,8 +120,8 @@ def test_f2_a_removed_row_is_told_of_once_and_comes_back_with_the_next_beat(worl
 
 
 @pytest.mark.faults
-def test_f2_an_older_registry_that_is_put_back_loses_no_registered_agent(world: World) -> None:
-    """Put back while nobody watches: who lives is told of, keeps its name and its socket, and comes back by a beat."""
+def test_f2_restoring_an_older_registry_loses_no_registered_agent(world: World) -> None:
+    """Restored while no daemon runs: living agents are reported, keep name and socket, and come back with a beat."""
     if world.server is not None:
         pytest.skip("a file is put back")
     world.configure(sweep={"interval_seconds": 0.3}, stall={"after_seconds": 60, "start_limit_seconds": 3})
@@ -155,7 +155,7 @@ def test_f2_an_older_registry_that_is_put_back_loses_no_registered_agent(world: 
     assert world.ask("POST", "/v1/agents", {"name": "mute"})[0] == 409
     assert world.ask("POST", "/v1/agents/mute/beat", {})[0] == 204
     world.wait_event("agent.row_restored", name="mute")
-    time.sleep(3.5)  # start_limit: whose process the older registry does not know is no failed start
+    time.sleep(3.5)  # start_limit: an agent whose process the older registry does not know is not a failed start
 
     found = world.agents()
     living = ("half", "beats", "mute")
@@ -172,8 +172,8 @@ def test_f2_an_older_registry_that_is_put_back_loses_no_registered_agent(world: 
 
 
 @pytest.mark.faults
-def test_b7_the_check_is_never_done_once_for_all(world: World) -> None:
-    """One beats for three limits, one is silent for 0.8 of the limit again and again: both end at their limit only."""
+def test_b7_the_check_is_repeated_and_kills_at_the_limit(world: World) -> None:
+    """One beats for three limits, one pauses for 0.8 of the limit again and again: both die only at the limit."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 5, "start_limit_seconds": 60}})
     world.start()
     world.run("steady", *world.script("agent.py", "beat=0.5/30"))
@@ -185,8 +185,8 @@ def test_b7_the_check_is_never_done_once_for_all(world: World) -> None:
         assert ended["beats"] == beats, "it was ended before its last beat"
 
 
-def test_b8_peers_and_missing_fields_keep_nobody_alive(world: World) -> None:
-    """Three of one tag; the mute one has no path, task, type or interval at all and is ended at its limit."""
+def test_b8_peers_and_missing_fields_keep_no_stalled_agent_alive(world: World) -> None:
+    """Three with one tag; the mute one has no path, task, type or interval at all and is killed at its limit."""
     world.configure(**TIMES)
     world.start()
     for name in ("one", "two"):
@@ -203,7 +203,10 @@ def test_b8_peers_and_missing_fields_keep_nobody_alive(world: World) -> None:
 
 
 def test_c5_a_row_without_a_process_is_starting(world: World) -> None:
-    """Pid late, first beat later: left alone. Never a pid: failed at the limit, its paths cleaned. Queued: left."""
+    """Pid late, first beat later: left alone.
+
+    Never a pid: failed at the limit, its paths cleaned. Queued: left alone.
+    """
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 9}})
     paths = {name: world.dir / name for name in ("never-temp", "queued-temp", "foreign-temp")}
     for path in paths.values():
@@ -235,7 +238,7 @@ def test_c5_a_row_without_a_process_is_starting(world: World) -> None:
     assert world.signalled() == set()
 
 
-def test_c12_a_limit_under_two_beats_of_its_own_is_refused(world: World) -> None:
+def test_c12_a_limit_under_two_of_its_own_beats_is_refused(world: World) -> None:
     """By `register`, by `run`, and by the configuration (there against the daemon's own interval), with the reason."""
     world.configure(**TIMES)
     world.start()
@@ -291,7 +294,7 @@ def test_c12_each_rhythm_has_its_own_limit_and_one_verdict(world: World) -> None
 
 
 def test_c15_the_same_content_again_is_a_new_beat(world: World) -> None:
-    """Rewritten with the same mtime, renamed over, only touched, whole seconds: each counts; and silence after it."""
+    """Rewritten with the same mtime, renamed over, touched, whole seconds: each counts; so does silence after it."""
     world.configure(**TIMES)
     world.start()
     ways = ("same", "renamed", "touched", "seconds")
@@ -313,8 +316,8 @@ def test_c15_the_same_content_again_is_a_new_beat(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_h1_a_heartbeat_path_that_is_a_fifo_stops_nobody_else(world: World) -> None:
-    """A FIFO without writer: its agent is unknown, for a limited time; others are looked at on schedule."""
+def test_h1_a_heartbeat_path_that_is_a_fifo_delays_no_other_agent(world: World) -> None:
+    """A FIFO without writer: its agent is unknown, for a limited time; others are judged on schedule."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "wait_limit_seconds": 20, "start_limit_seconds": 60}})
     world.start()
     fifo = world.dir / "a7.beat"
@@ -339,8 +342,8 @@ def test_h1_a_heartbeat_path_that_is_a_fifo_stops_nobody_else(world: World) -> N
 
 
 @pytest.mark.faults
-def test_h1_a_helper_that_hangs_stops_no_sweep(world: World) -> None:
-    """Every helper of the owner is stopped for as long as it lives: file agents are unknown, others judged on time."""
+def test_h1_a_helper_that_hangs_delays_no_sweep(world: World) -> None:
+    """Every helper of the owner is stopped all the time: agents with files are unknown, others are judged on time."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 60}})
     world.start()
     assert world.daemon is not None
@@ -372,7 +375,7 @@ def test_h1_a_helper_that_hangs_stops_no_sweep(world: World) -> None:
 
 @pytest.mark.parametrize(("words", "status"), [("exit=0", "completed"), ("sleep", "killed")])
 def test_h7_a_zombie_is_dead_and_its_parent_is_left_alone(world: World, words: str, status: str) -> None:
-    """Its parent never waits: ended by itself or by us, the row is closed at once, the parent gets no signal."""
+    """Its parent never reaps it: the row is closed at once after exit or kill, and the parent gets no signal."""
     world.configure(**TIMES)
     world.start()
     answer = registered(world, "child")
@@ -392,8 +395,8 @@ def test_h7_a_zombie_is_dead_and_its_parent_is_left_alone(world: World, words: s
     assert ended["exit_signal"] == (15 if status == "killed" else None)
 
 
-def test_h7_a_dead_leader_with_a_living_thread_is_alive_and_is_ended(world: World) -> None:
-    """State Z, and a thread that works on: neither gone nor beyond a kill."""
+def test_h7_a_dead_leader_with_a_living_thread_is_alive_and_is_killed(world: World) -> None:
+    """State Z with a running thread: neither gone nor unkillable."""
     world.configure(**TIMES)
     world.start()
     process = world.registered("leader", sys.executable, "-c", DEAD_LEADER)

@@ -1,4 +1,4 @@
-"""Public bug reports on whom a kill ends, one test a case, on a real daemon and real processes."""
+"""Public bug reports about which processes a kill reaches, one test per case, on a real daemon and real processes."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ TIMES: dict[str, dict[str, Any]] = {
 
 
 def members(world: World, name: str) -> dict[int, str]:
-    """pid -> how it ended, of the whole tree, as the order's outcome tells."""
+    """pid -> how it ended, of the whole tree, by the order's outcome."""
     (request,) = world.story(name)["requests"]
     return {p["pid"]: p["how"] for p in request["outcome"]["processes"]}
 
@@ -48,8 +48,8 @@ def one_beat(world: World, name: str) -> None:
 
 
 @pytest.mark.parametrize("how", [pytest.param("registered", marks=heavy), "run"])
-def test_a1_what_a_dead_main_process_left_is_ended(world: World, how: str) -> None:
-    """Only the main process is killed: its six leftovers are ended, two look-alikes that are nobody's live."""
+def test_a1_leftovers_of_a_dead_main_process_are_killed(world: World, how: str) -> None:
+    """Only the main process is killed: its six leftovers are killed, two look-alikes of no agent live."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 600}})
     with_servers(world)
     world.start()
@@ -90,7 +90,7 @@ def test_a1_what_a_dead_main_process_left_is_ended(world: World, how: str) -> No
     assert world.signalled() == left
 
 
-# Three wrappers, each of which ends on TERM and tells nobody; then who ignores TERM.
+# Three wrappers, each of which silently exits on TERM; then one process that ignores TERM.
 WRAPPERS = r"""
 trap 'exit 0' TERM
 "$PYTHON" -c '
@@ -111,7 +111,7 @@ LEAVING = 'env -i WORLD="$WORLD" PATH="$PATH" setsid '
         pytest.param(LEAVING + LEAF, id="with nothing that shows whose it is"),
     ],
 )
-def test_a2_the_worker_at_the_bottom_of_a_chain_of_wrappers_is_ended(world: World, leaf: str) -> None:
+def test_a2_the_worker_at_the_bottom_of_a_chain_of_wrappers_is_killed(world: World, leaf: str) -> None:
     """bash, python, bash, leaf: each gets TERM, the leaf gets KILL although its parents are gone by then."""
     world.configure(**TIMES)
     world.start()
@@ -135,7 +135,7 @@ def test_a2_the_worker_at_the_bottom_of_a_chain_of_wrappers_is_ended(world: Worl
     assert world.signalled() == set(ended)
 
 
-# Becomes a subreaper of some name, starts the agent (argv) by a launcher, and whatever it is told to on its own.
+# Becomes a subreaper with some name, starts the agent (argv) by a launcher, and on request a child of its own.
 SUBREAPER = """
 import ctypes, os, signal, subprocess, sys
 libc = ctypes.CDLL(None)
@@ -159,7 +159,7 @@ while True:
     ],
 )
 def test_a4_an_orphan_that_a_subreaper_adopted_is_known(world: World, name: str, marked: str) -> None:
-    """Launcher and main process are killed; the rest hangs below the subreaper, whose own child is nobody's."""
+    """Launcher and main process are killed; the rest is below the subreaper, whose own child belongs to no agent."""
     world.configure(**TIMES)
     with_servers(world)
     world.start()
@@ -187,7 +187,7 @@ def test_a4_an_orphan_that_a_subreaper_adopted_is_known(world: World, name: str,
     assert world.signalled() == {*servers, *servers.values()}
 
 
-# As LEAVES, and starts one more server when it is told to.
+# As LEAVES, and starts one more server on request.
 LATER = """
 import os, subprocess, sys, time
 for number in range(3):
@@ -201,10 +201,10 @@ time.sleep(1000)
 
 @heavy
 @pytest.mark.parametrize("marked", ["ours", "nobody's"])
-def test_a4_what_a_service_manager_adopted_while_no_daemon_was_there_is_known(world: World, marked: str) -> None:
-    """Killed, then launcher and main process; the next daemon ends the rest.
+def test_a4_orphans_adopted_by_a_service_manager_without_a_daemon_are_known(world: World, marked: str) -> None:
+    """The daemon is killed, then launcher and main process; the next daemon kills the rest.
 
-    With the marker: also who was started in between, when nobody is left whom a look had seen.
+    With the marker: also a process that was started in between, when no process from an earlier scan is left.
     """
     world.configure(**TIMES)
     with_servers(world)
@@ -220,7 +220,7 @@ def test_a4_what_a_service_manager_adopted_while_no_daemon_was_there_is_known(wo
     assert world.ask("PATCH", path, {"pid": main})[0] == 200
     launcher = parent_of(main)
     wait_for(lambda: len(world.ask("GET", path)[1]["agent"]["members"]) >= 7, "its tree is known")
-    world.wait_sweeps(1)  # it is written down
+    world.wait_sweeps(1)  # it is stored
 
     world.crash()
     ours, adopted = {*servers, *servers.values()}, set(servers.values())
@@ -250,20 +250,23 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespace
 
 @needs_root
 @pytest.mark.parametrize("when", [pytest.param("down", marks=heavy), "between"])
-def test_d1_who_got_the_agents_pid_gets_no_signal(when: str) -> None:
+def test_d1_a_process_that_reused_the_agents_pid_gets_no_signal(when: str) -> None:
     """While the daemon is down, and between TERM and KILL; the row is closed, says so, and its own cleanup runs."""
     assert f"survived {when}" in in_pid_namespace("tests.e2e.reused_pid", when)
 
 
 @needs_root
 def test_d9_children_with_smaller_pids_and_hostile_names_are_found() -> None:
-    """The counter wrapped; names that look like the rest of a stat line. Older and in between are bystanders."""
+    """The counter wrapped; names look like the rest of a stat line.
+
+    Older processes and those in between are bystanders.
+    """
     assert "survived wrapped" in in_pid_namespace("tests.e2e.reused_pid", "wrapped")
 
 
 @heavy
 def test_d5_an_order_for_a_former_run_leaves_its_successor_alone(world: World) -> None:
-    """Alpha's first run ends by another hand while its order waits, and its second begins in the same worktree."""
+    """Alpha's first run ends independently while its order waits, and its second begins in the same worktree."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 600}, "kill": {"grace_seconds": 60}})
     repository = make_repository(world.dir / "repo")
     worktree = world.dir / "wt"
@@ -284,7 +287,7 @@ def test_d5_an_order_for_a_former_run_leaves_its_successor_alone(world: World) -
     assert world.json("kill", former)["message"].startswith("already dead")
     (request,) = world.story(former)["requests"]
     assert request["outcome"]["message"] == "killed on request: 1 process ended on TERM"
-    # A late message, by somebody who writes into the registry.
+    # A late message, by a program that writes into the registry.
     world.sql(
         "INSERT INTO kill_request (request_id, agent_id, reason, by_text, options, status, members, evidence, outcome,"
         f" created_at) SELECT 'late', agent_id, reason, by_text, options, 'open', '[]', '{{}}', '{{}}', created_at"
@@ -301,8 +304,8 @@ def test_d5_an_order_for_a_former_run_leaves_its_successor_alone(world: World) -
     assert (worktree / "README").read_text() == "hello\n"
 
 
-def test_d5_an_order_for_a_name_that_nobody_has_ends_nobody(world: World) -> None:
-    """Neither the only other agent, nor one whose name begins so."""
+def test_d5_an_order_for_an_unknown_name_kills_nothing(world: World) -> None:
+    """Neither the only other agent, nor one whose name begins with that name."""
     world.start()
     for name in ("rust", "alpha-2"):
         world.registered(name, *world.script("agent.py", "witness", "sleep"))
@@ -317,8 +320,8 @@ def test_d5_an_order_for_a_name_that_nobody_has_ends_nobody(world: World) -> Non
     assert world.witnessed() == []
 
 
-def test_d5_who_is_replaced_in_his_worktree_leaves_it_to_his_successor(world: World) -> None:
-    """`run --replace` in the same place, from outside of it: the cleanup for the former run has nothing to do there."""
+def test_d5_a_replaced_agent_leaves_its_worktree_to_its_successor(world: World) -> None:
+    """`run --replace` in the same place, from outside of it: the former run's cleanup does nothing there."""
     world.configure(**TIMES)
     repository = make_repository(world.dir / "repo")
     worktree = world.dir / "wt"
@@ -339,8 +342,8 @@ def test_d5_who_is_replaced_in_his_worktree_leaves_it_to_his_successor(world: Wo
     "shared",
     [pytest.param("nobody's", marks=heavy), "an agent of its own", pytest.param("spared by name", marks=heavy)],
 )
-def test_d7_a_server_that_others_use_lives_on(world: World, shared: str) -> None:
-    """Its parent is process 1, as the daemon's is; the second agent goes on being answered."""
+def test_d7_a_server_that_others_use_survives(world: World, shared: str) -> None:
+    """Its parent is process 1, as the daemon's is; the second agent still gets answers."""
     spare = {"spare": ["mcp-shared"]} if shared == "spared by name" else {}
     world.configure(**{**TIMES, "stall": {"after_seconds": 600}, "kill": {**TIMES["kill"], **spare}})
     world.start(prefix=("setsid", "--fork"))
@@ -375,8 +378,8 @@ def test_d7_a_server_that_others_use_lives_on(world: World, shared: str) -> None
 
 
 @heavy
-def test_d7_what_an_agents_own_policy_does_not_spare_is_ended(world: World) -> None:
-    """The policy's list stands in place of the general one, for the guard before each signal too."""
+def test_d7_a_process_that_the_agents_own_policy_does_not_spare_is_killed(world: World) -> None:
+    """The policy's list replaces the general one, also for the check before each signal."""
     world.configure(**TIMES)
     with world.config.open("a") as config:
         config.write('[[policy]]\nmatch = { name = "one" }\nspare = ["gpg-agent"]\n')
@@ -390,7 +393,7 @@ def test_d7_what_an_agents_own_policy_does_not_spare_is_ended(world: World) -> N
     assert not alive(pid)
 
 
-# Takes other names for itself, in the kernel's list and in its command line, as a stranger's program.
+# Changes its name in the kernel's list and in its command line to that of another program.
 RENAMED = """
 import ctypes, os, sys, time
 if sys.argv[1:] != ["again"]:
@@ -401,7 +404,7 @@ time.sleep(1000)
 
 
 def test_f5_an_entry_stays_until_its_process_has_gone(world: World) -> None:
-    """One never starts right, one renames itself and falls silent: both trees are ended by what they are."""
+    """One never starts correctly, one renames itself and falls silent: both trees are killed, whatever their names."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 4}})
     world.start()
     world.registered("late", *world.script("agent.py", "deaf", "grandchild", "sleep"), stall_after_seconds=2)
@@ -427,7 +430,7 @@ def test_f5_an_entry_stays_until_its_process_has_gone(world: World) -> None:
 
 
 def frozen_agent(world: World, freezer: Path) -> int:
-    """Ordered to end in a frozen cgroup of v1, where KILL waits for the thaw; its worktree has nothing in it."""
+    """Ordered to be killed in a frozen cgroup of v1, where KILL waits for the thaw; its worktree is empty."""
     world.configure(
         **{
             **TIMES,
@@ -453,8 +456,8 @@ def frozen_agent(world: World, freezer: Path) -> int:
 
 @heavy
 @needs_v1("freezer")
-def test_h14_who_cannot_be_ended_holds_nobody_up_and_closes_by_himself(world: World) -> None:
-    """State D: unkillable, told once, the one worker free, nothing cleaned; after the thaw the row closes."""
+def test_h14_an_unkillable_agent_delays_no_other_and_closes_when_it_dies(world: World) -> None:
+    """State D: unkillable, reported once, the one worker free, nothing cleaned; after the thaw the row is closed."""
     with scratch("freezer") as freezer:
         pid = frozen_agent(world, freezer)
         world.wait_status("frozen", "unkillable")
@@ -478,8 +481,8 @@ def test_h14_who_cannot_be_ended_holds_nobody_up_and_closes_by_himself(world: Wo
 @heavy
 @pytest.mark.timeout(300)
 @needs_v1("freezer")
-def test_f5_who_cannot_be_ended_is_tried_again_with_growing_pauses(world: World) -> None:
-    """The order stays open and the agent's row with it, whatever the attempts find; told once."""
+def test_f5_an_unkillable_agent_is_tried_again_with_growing_pauses(world: World) -> None:
+    """The order and the agent's row stay open, whatever the attempts find; reported once."""
     with scratch("freezer") as freezer:
         frozen_agent(world, freezer)
         begun: dict[str, float] = {}

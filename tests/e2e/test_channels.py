@@ -1,7 +1,7 @@
-"""A channel that is gone is not silence: sockets, their directory or the way to the daemon vanish under living agents.
+"""A lost channel is not silence: sockets, their directory or the way to the daemon vanish under living agents.
 
-Whatever can be made again is made again within seconds, at the path that the agent has in its environment; where that
-is not possible, the silence is the channel's. A stalled agent is found all the same (reports N01, P1, N08).
+Everything that can be made again is made again within seconds, at the path in the agent's environment; where that is
+impossible, the silence is the channel's fault. A stalled agent is still found (reports N01, P1, N08).
 """
 
 import os
@@ -15,10 +15,10 @@ from tests.household import UID, household
 from tests.world import World, alive, wait_for
 
 TIMES: dict[str, dict[str, Any]] = {"log": {"level": "debug"}, "stall": {"after_seconds": 3, "start_limit_seconds": 30}}
-LIMIT = 8  # sweeps that are longer than `after_seconds`
+LIMIT = 8  # sweeps that take longer than `after_seconds`
 SPEAKERS = ("systemd-notify", "sdnotify", "beat")
-KINDS = ("run", "registered")  # who has made its socket: `run`, or the daemon
-# A child that was itself written as a service, and means itself.
+KINDS = ("run", "registered")  # the maker of its socket: `run`, or the daemon
+# A child that was itself written as a service, and reports about itself.
 SERVICE = """
 import os, socket, sys, time
 words = sys.argv[1].encode().replace(b",", b"\\n")
@@ -32,8 +32,8 @@ while True:
 """
 
 
-def speaking(world: World, kind: str, by: str) -> str:
-    """An agent that beats in that way, heard by the daemon; its name."""
+def beating(world: World, kind: str, by: str) -> str:
+    """An agent that beats through that channel, received by the daemon; its name."""
     name = f"{kind}-{by}"
     command = world.script("agent.py", "witness", f"by={by}", "beat=0.5")
     if kind == "run":
@@ -49,7 +49,7 @@ def beats(world: World, name: str) -> int:
 
 
 def heard_and_alive(world: World, names: list[str]) -> None:
-    """Each is heard again, and nobody is ended for what came between."""
+    """Each one's beats arrive again, and no agent is killed for the time in between."""
     wait_for(lambda: world.cli("list", check=False).returncode == 0, "the daemon can be asked again")
     before = {name: beats(world, name) for name in names}
     wait_for(lambda: all(beats(world, name) > before[name] + 1 for name in names), "all are heard again")
@@ -63,7 +63,7 @@ def test_the_runtime_directory_goes_with_the_daemon_and_comes_with_the_next_one(
     """As `systemctl stop` and `start` do with the shipped unit."""
     world.configure(**TIMES)
     world.start()
-    names = [speaking(world, kind, by) for kind in KINDS for by in ("systemd-notify", "beat")]
+    names = [beating(world, kind, by) for kind in KINDS for by in ("systemd-notify", "beat")]
     assert world.stop() == 0
     shutil.rmtree(world.runtime)
     world.runtime.mkdir(mode=0o700)
@@ -72,11 +72,11 @@ def test_the_runtime_directory_goes_with_the_daemon_and_comes_with_the_next_one(
 
 
 @pytest.mark.parametrize("gone", ["notify/*", "notify", "."])
-def test_sockets_that_are_tidied_away_under_a_living_daemon_are_made_again(world: World, gone: str) -> None:
-    """Of every kind of speaker; who had connected once is heard as well."""
+def test_sockets_removed_under_a_running_daemon_are_made_again(world: World, gone: str) -> None:
+    """For every channel; clients that connected once are received too."""
     world.configure(**TIMES)
     world.start()
-    names = [speaking(world, kind, by) for kind in KINDS for by in SPEAKERS]
+    names = [beating(world, kind, by) for kind in KINDS for by in SPEAKERS]
     if gone == "notify/*":
         for path in (world.runtime / "notify").iterdir():
             path.unlink()
@@ -85,8 +85,8 @@ def test_sockets_that_are_tidied_away_under_a_living_daemon_are_made_again(world
     heard_and_alive(world, names)
 
 
-def test_a_stalled_agent_whose_socket_was_made_again_is_ended(world: World) -> None:
-    """Its silence has one fresh limit, and no more: a channel that works again excuses nobody."""
+def test_a_stalled_agent_whose_socket_was_made_again_is_killed(world: World) -> None:
+    """Its silence gets one fresh limit, and no more: a channel that works again is no excuse."""
     world.configure(**TIMES)
     world.start()
     command = world.script("agent.py", "beat=0.3/hush")
@@ -102,11 +102,11 @@ def test_a_stalled_agent_whose_socket_was_made_again_is_ended(world: World) -> N
 
 
 @pytest.mark.faults
-def test_where_no_socket_can_be_made_the_silence_is_the_channels(world: World) -> None:
-    """A file lies in the place of the directory: said as channel_lost, nobody dies of it; found again, judged again."""
+def test_where_no_socket_can_be_made_the_silence_is_the_channels_fault(world: World) -> None:
+    """A file is in the place of the directory: channel_lost, no agent is killed; found again, judged again."""
     world.configure(**TIMES)
     world.start()
-    names = [speaking(world, kind, "systemd-notify") for kind in KINDS]
+    names = [beating(world, kind, "systemd-notify") for kind in KINDS]
     notify = world.runtime / "notify"
     shutil.rmtree(notify)
     notify.touch()
@@ -128,10 +128,10 @@ def test_where_no_socket_can_be_made_the_silence_is_the_channels(world: World) -
 
 
 def test_a_directory_in_the_place_of_a_socket_is_moved_aside(world: World) -> None:
-    """Of a registered agent and of one of `run`: both are heard again, and what lay there is kept."""
+    """Of a registered agent and of one of `run`: both are received again, and the directory's content is kept."""
     world.configure(**TIMES)
     world.start()
-    names = [speaking(world, kind, "systemd-notify") for kind in KINDS]
+    names = [beating(world, kind, "systemd-notify") for kind in KINDS]
     notify = world.runtime / "notify"
     sockets = list(notify.iterdir())
     assert len(sockets) == len(names)
@@ -144,8 +144,8 @@ def test_a_directory_in_the_place_of_a_socket_is_moved_aside(world: World) -> No
     assert not any(world.story(name)["agent"]["channel_lost"] for name in names)
 
 
-def test_a_run_whose_socket_cannot_be_made_still_ends_a_stalled_agent_once_it_can(world: World) -> None:
-    """The agent fell silent meanwhile: found again by the socket alone, without a beat, it is judged."""
+def test_a_stalled_agent_of_run_is_killed_once_its_socket_is_back(world: World) -> None:
+    """The agent fell silent meanwhile: once the socket is found again, even without a beat, it is judged."""
     world.configure(**TIMES)
     world.start()
     world.run("mute", *world.script("agent.py", "beat=0.3/hush"), options=("--stall-after", "3s"))
@@ -161,8 +161,8 @@ def test_a_run_whose_socket_cannot_be_made_still_ends_a_stalled_agent_once_it_ca
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to become a user whom modes bind")
 @pytest.mark.parametrize("closed", ["runtime", "dir"])
-def test_a_runtime_directory_that_was_closed_for_a_moment_is_open_again(world: World, closed: str) -> None:
-    """Case O2: chmod 000 and back, also of the one above: the socket still lies there, and answered nobody any more."""
+def test_a_runtime_directory_that_was_closed_for_a_moment_works_again(world: World, closed: str) -> None:
+    """Case O2: chmod 000 and back, also of its parent: the socket was still there, but unreachable."""
     world.configure(**TIMES)
     uid = 12001
     for path in (world.dir, world.runtime, world.state, world.config):
@@ -184,8 +184,8 @@ WORDS = (
 )
 
 
-def test_a_child_service_speaks_of_itself(world: World) -> None:
-    """Its words change neither state nor limits of an agent that beats; the agent that is mute is stalled on time."""
+def test_a_child_service_reports_about_itself_only(world: World) -> None:
+    """Its messages change neither state nor limits of a beating agent; the mute agent is stalled on time."""
     world.configure(**TIMES)
     world.start()
     names = {f"{kind}-{number}": words for kind in KINDS for number, words in enumerate(WORDS)}
@@ -218,8 +218,8 @@ def test_a_child_service_speaks_of_itself(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_the_descriptors_of_run_and_daemon_stay_level_when_sockets_go_again_and_again(world: World) -> None:
-    """The former sockets that are still read are few."""
+def test_the_descriptors_of_run_and_daemon_stay_constant_when_sockets_are_removed_repeatedly(world: World) -> None:
+    """Few former sockets are still read."""
     world.configure(**TIMES)
     world.start()
     assert world.daemon is not None
@@ -248,8 +248,8 @@ def test_the_descriptors_of_run_and_daemon_stay_level_when_sockets_go_again_and_
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a user's /run/user that the user cannot make")
 @pytest.mark.faults
-def test_the_last_logout_takes_a_users_sockets_along() -> None:
-    """logind wipes /run/user/UID under a living agent of the host's daemon: `run` tells it, and nobody is ended.
+def test_the_last_logout_removes_a_users_sockets() -> None:
+    """logind wipes /run/user/UID under a living agent of the host's daemon: `run` reports it, and no agent is killed.
 
     At the next login the directory is there again, and with it the socket; an agent that fell silent is then judged.
     """

@@ -1,4 +1,4 @@
-"""Claude Code's own list of its sessions: ten that run already are in `list`, told of, and never ended."""
+"""Claude Code's own list of its sessions: ten running ones are in `list`, reported, and never killed."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from watchdog.owner.sources.claude import discover
 
 
 def session(directory: Path, pid: int, **told: Any) -> Path:
-    """A session's file, as Claude Code 2.1 writes it; what is told as None is not in it."""
+    """A session's file, as Claude Code 2.1 writes it; fields given as None are left out."""
     folder = directory / "sessions"
     folder.mkdir(parents=True, exist_ok=True)
     usual = {
@@ -39,8 +39,8 @@ def claudes(world: World) -> dict[int, dict[str, Any]]:
     return {agent["pid"]: agent for agent in found}
 
 
-def test_ten_sessions_that_run_already_are_told_of_and_never_ended(world: World) -> None:
-    """Neither for their silence, nor what they leave behind; a file that outlived its session tells nothing."""
+def test_ten_running_sessions_are_reported_and_never_killed(world: World) -> None:
+    """Neither their silence nor their leftovers lead to a kill; a file that outlived its session has no effect."""
     home = world.dir / ".claude"
     with world.config.open("a") as config:
         config.write(f'[[source]]\nkind = "claude"\npath = "{home}"\n')
@@ -70,7 +70,7 @@ def test_ten_sessions_that_run_already_are_told_of_and_never_ended(world: World)
     assert not [event for event in world.events() if event["event"] in ("kill.requested", "kill.signal_sent")]
 
 
-def test_a_session_whose_hooks_speak_is_heard_by_them_alone(world: World) -> None:
+def test_a_session_whose_hooks_beat_is_judged_by_them_alone(world: World) -> None:
     """It stays the one agent that it is."""
     home = world.dir / ".claude"
     with world.config.open("a") as config:
@@ -85,8 +85,8 @@ def test_a_session_whose_hooks_speak_is_heard_by_them_alone(world: World) -> Non
         assert (now["source"], now["state"], now["promised"]) == ("claude", "working", True)
 
 
-def test_its_file_ends_and_begins_a_wait_that_no_hook_tells_of(world: World) -> None:
-    """A person's answer to a subagent's question fires no hook; what is older than the hook's word says nothing."""
+def test_its_file_begins_and_ends_a_wait_without_a_hook(world: World) -> None:
+    """A person's answer to a subagent's question fires no hook; a file older than the hook's report has no effect."""
     home = world.dir / ".claude"
     world.configure(log={"level": "debug"})
     with world.config.open("a") as config:
@@ -110,7 +110,7 @@ def test_its_file_ends_and_begins_a_wait_that_no_hook_tells_of(world: World) -> 
 
 
 def test_a_file_is_read_by_what_it_has(tmp_path: Path) -> None:
-    """Of a shape that we do not know; without its proof it must at least be Claude Code's process."""
+    """A file of an unknown form; without proof its process must at least be Claude Code's."""
     with FakeVendor("claude", dict(os.environ), "true") as agent, subprocess.Popen(["sleep", "300"]) as other:
         try:
             ticks = int(started_at(agent.pid) or 0)
@@ -142,8 +142,8 @@ def test_a_file_is_read_by_what_it_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another uid")
-def test_another_uids_file_speaks_for_nobody(world: World) -> None:
-    """Its uid must be its process's: whoever may write into the directory could name anybody's pid."""
+def test_another_uids_file_has_no_effect(world: World) -> None:
+    """Its uid must be its process's: anyone who can write into the directory could name any pid."""
     home = world.dir / ".claude"
     with world.config.open("a") as config:
         config.write(f'[[source]]\nkind = "claude"\npath = "{home}"\n')

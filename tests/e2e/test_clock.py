@@ -13,12 +13,12 @@ import pytest
 from tests.world import World, started_at
 
 INTERVAL = 0.5
-BUSY = 8.0  # seconds that other work may hold us up; each step would for an hour, or have been made up for in 16 s
+BUSY = 8.0  # seconds that other work may delay us; a step would delay an hour, or have been made up for in 16 s
 STEPS = ("+31536000", "-3600", "+31536000")  # seconds from the true time
 
 
 def libfaketime() -> Path | None:
-    """Where Debian, or somebody else, put the library."""
+    """The library's path from Debian, or another package."""
     known = (
         [Path(line) for line in _packaged() if line.endswith("/libfaketime.so.1")]
         if shutil.which("dpkg")
@@ -32,7 +32,7 @@ def _packaged() -> list[str]:
 
 
 class Ticks:
-    """Reads the daemon's log as it grows, and notes on our own monotonic clock when each event was seen."""
+    """Reads the daemon's log as it grows, and records on our own monotonic clock when each event was seen."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -58,7 +58,7 @@ class Ticks:
 
 
 def set_clock(faked: Path, step: str) -> None:
-    """In one move: a file that is just being written reads as no step at all."""
+    """In one write: a partly written file reads as no step at all."""
     new = faked.with_suffix(".new")
     new.write_text(f"{step}\n")
     new.rename(faked)
@@ -71,8 +71,8 @@ def cpu_seconds(pid: int) -> float:
 
 @pytest.mark.faults
 @pytest.mark.skipif(libfaketime() is None, reason="needs libfaketime (Debian: apt install libfaketime)")
-def test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody(world: World) -> None:
-    """Cases H3 a, b, c: idle, in a deaf agent's grace, in a start: sweeps go on, grace lasts as long as it should."""
+def test_setting_the_wall_clock_moves_no_sweep_and_kills_no_agent(world: World) -> None:
+    """Cases H3 a, b, c: idle, in a deaf agent's grace, in a start: sweeps continue, grace lasts as configured."""
     faked = world.dir / "time"
     set_clock(faked, "+0")
     world.configure(
@@ -86,7 +86,7 @@ def test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody(world: World) -
         FAKETIME_TIMESTAMP_FILE=str(faked),
         FAKETIME_CACHE_DURATION="1",
         NO_FAKE_STAT="1",
-        # Its own mending of pthread_cond_timedwait starves Python's GIL hand-over for seconds on a loaded machine.
+        # Its own repair of pthread_cond_timedwait starves Python's GIL hand-over for seconds on a loaded machine.
         FAKETIME_FORCE_MONOTONIC_FIX="0",
         FAKETIME_DONT_FAKE_MONOTONIC="1",
     )

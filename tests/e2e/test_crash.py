@@ -1,4 +1,4 @@
-"""A crash is told: in the stream of events, and by the command of `[notify]`. An end in order is none."""
+"""A crash is reported: in the stream of events, and by the command of `[notify]`. An orderly exit is not."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from tests.world import BIN, World, wait_for
 
 
 @pytest.mark.faults
-def test_a_crash_is_told_by_the_stream_and_by_the_command(world: World) -> None:
-    """Once each, with how it ended; who ended well, or was killed by us, did not crash."""
+def test_a_crash_is_reported_by_the_stream_and_by_the_command(world: World) -> None:
+    """Once each, with the exit status; an agent that exited with 0, or that we killed, did not crash."""
     command = world.dir / "tell.sh"
     command.write_text(f'#!/bin/sh\ncat >>"{world.dir}/heard"\n')
     command.chmod(0o755)
@@ -45,9 +45,10 @@ def test_a_crash_is_told_by_the_stream_and_by_the_command(world: World) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("elapsed", [1000.0, -1000.0])
-def test_a_restart_gives_a_grace_that_was_given_no_second_time(world: World, elapsed: float) -> None:
-    """A daemon that crashes within each grace would never end who ignores TERM. A time that is to come is not believed:
-    the grace is given.
+def test_a_grace_that_was_given_is_not_given_again_by_a_restarted_daemon(world: World, elapsed: float) -> None:
+    """A daemon that crashes in each grace would never kill an agent that ignores TERM.
+
+    A time in the future is not believed: then the grace is given.
     """
     world.start()
     world.run("deaf", "sh", "-c", "trap '' TERM; while :; do sleep 0.2; done")

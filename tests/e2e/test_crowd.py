@@ -1,4 +1,4 @@
-"""Too many connections of one user: nobody's healthy agent is ended because his beats were refused."""
+"""Too many connections of one user: no healthy agent is killed because its beats were refused."""
 
 import socket
 import sys
@@ -11,7 +11,7 @@ from tests.world import World, make_world, wait_for
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A daemon of our own uid; three seconds of silence are too many."""
+    """A daemon of our own uid; three seconds of silence are too long."""
     yield from make_world()
 
 
@@ -35,7 +35,7 @@ time.sleep(60)
 
 
 def hold(world: World) -> socket.socket:
-    """A connection that has asked something and is kept open (30 s)."""
+    """A connection that has sent a request and is kept open (30 s)."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(world.socket)
     connection.sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -43,7 +43,7 @@ def hold(world: World) -> socket.socket:
 
 
 def start_agents(world: World) -> None:
-    """One that beats by our own verb, one by a library through its `run`."""
+    """One that beats with our own verb, one with a library through its `run`."""
     world.start()
     for name, manner in (("g", "by=beat"), ("h", "by=sdnotify")):
         world.run(name, *world.script("agent.py", manner, "beat=0.5"), options=("--stall-after", "3s"))
@@ -51,12 +51,12 @@ def start_agents(world: World) -> None:
 
 
 def beats(world: World) -> dict[str, int]:
-    """As an operator's client sees them: our own process has no place left."""
+    """By an operator's client: our own process has no connection left."""
     return {agent["name"]: agent["beats"] for agent in world.json("list")["agents"]}
 
 
-def test_one_process_that_takes_all_places_harms_nobody(world: World) -> None:
-    """200 connections of one process: operator and beats have the reserved ones, for longer than 3 s of silence."""
+def test_one_process_that_takes_all_connections_harms_no_agent(world: World) -> None:
+    """200 connections of one process: operator and beats have reserved ones, for longer than 3 s of silence."""
     start_agents(world)
     held = [hold(world) for _ in range(200)]
     before = beats(world)
@@ -66,8 +66,8 @@ def test_one_process_that_takes_all_places_harms_nobody(world: World) -> None:
     assert [e["event"] for e in world.events() if e["event"] in ("agent.stalled", "kill.requested")] == []
 
 
-def test_33_followers_harm_nobody(world: World) -> None:
-    """One `events --follow` for each agent is what people do; the 33rd is told why it has no place."""
+def test_33_followers_harm_no_agent(world: World) -> None:
+    """One `events --follow` per agent is common; the 33rd gets the reason for its refusal."""
     start_agents(world)
     followers = [world.spawn("agent-watchdog", "events", "--follow") for _ in range(33)]
     refused = wait_for(lambda: [f for f in followers if f.poll() is not None], "one is refused")
@@ -77,8 +77,8 @@ def test_33_followers_harm_nobody(world: World) -> None:
     assert world.count("kill.requested") == 0
 
 
-def test_who_cannot_be_heard_is_late_and_not_ended(world: World) -> None:
-    """Every place is taken, the reserved ones too: late for it, said once, and healthy when it is over."""
+def test_an_agent_whose_beats_cannot_be_received_is_late_and_not_killed(world: World) -> None:
+    """Every connection is taken, also the reserved ones: late for that reason, reported once, then healthy."""
     start_agents(world)
     held = [hold(world) for _ in range(32)]
     holders = world.spawn(sys.executable, "-c", HOLDERS, world.socket)

@@ -1,4 +1,7 @@
-"""P4: the registry's file is damaged while no daemon runs. Who lives is watched again, and nobody is ended unasked."""
+"""P4: the registry's file is damaged while no daemon runs.
+
+Living agents are watched again; no agent is killed unasked.
+"""
 
 import os
 from pathlib import Path
@@ -17,7 +20,7 @@ def empty(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [halve, empty])
-def test_a_damaged_registry_is_put_aside_and_the_daemon_watches(world: World, damage: object) -> None:
+def test_a_damaged_registry_is_moved_aside_and_the_daemon_watches(world: World, damage: object) -> None:
     """A registered agent and one of `run`; the operator's hold is lost, so all are held until a person lifts it."""
     assert callable(damage)
     world.start()
@@ -49,8 +52,8 @@ def test_a_damaged_registry_is_put_aside_and_the_daemon_watches(world: World, da
     assert world.agents()["beta"]["state"] == "working"
 
 
-def test_a_registry_that_is_missing_at_a_start_is_a_lost_one(world: World) -> None:
-    """Removed while no daemon runs: whom an operator held is not ended, and a person is told what to do about it."""
+def test_a_registry_that_is_missing_at_start_is_a_lost_one(world: World) -> None:
+    """Removed while no daemon runs: an agent that an operator held is not killed, and the remedy is reported."""
     world.start()
     assert world.count("registry.begun_anew") == 0, "a first start"
     agent = world.registered("alpha", *world.script("agent.py", "by=systemd-notify", "beat=0.3/hush"))
@@ -76,8 +79,8 @@ def test_a_registry_that_is_missing_at_a_start_is_a_lost_one(world: World) -> No
     assert world.count("registry.begun_anew") == 1
 
 
-def test_a_registry_that_is_damaged_while_the_daemon_runs_is_told_with_what_to_do(world: World) -> None:
-    """Nobody is ended by what cannot be written down; `status` names the remedy, and a restart is it."""
+def test_a_registry_that_is_damaged_while_the_daemon_runs_is_reported_with_the_remedy(world: World) -> None:
+    """No agent is killed without a stored intent; `status` names the remedy, and a restart is that."""
     world.start()
     agent = world.registered("alpha", *world.script("agent.py", "by=systemd-notify", "beat=0.3/hush"))
     world.wait_event("agent.first_beat", name="alpha")

@@ -1,4 +1,4 @@
-"""Figures move with what a real daemon does, read over TCP as Prometheus reads them."""
+"""Metrics follow the work of a real daemon, read over TCP as Prometheus reads them."""
 
 import urllib.request
 
@@ -15,7 +15,7 @@ def figures(port: int) -> dict[str, float]:
 
 
 def test_a_kill_a_veto_and_a_failed_hook_are_counted(world: World) -> None:
-    """A held stall, then its kill, and a hook that fails for good."""
+    """A held stall, then its kill, and a hook that fails permanently."""
     port = free_port()
     world.configure(metrics={"listen": f"127.0.0.1:{port}"}, sweep={"interval_seconds": 0.3})
     with world.config.open("a") as config:
@@ -46,8 +46,8 @@ def test_a_kill_a_veto_and_a_failed_hook_are_counted(world: World) -> None:
     assert after["sweep_failures_total"] == after["log_lost_lines_total"] == after["unkillable"] == 0
 
 
-def test_who_needs_a_person_is_not_counted_with_who_is_idle(world: World) -> None:
-    """The verdict of both is `waiting`; only one of them is for somebody to act on."""
+def test_agents_that_need_a_person_are_counted_apart_from_idle_ones(world: World) -> None:
+    """The verdict of both is `waiting`; only one of them needs a person."""
     port = free_port()
     world.configure(metrics={"listen": f"127.0.0.1:{port}"})
     world.start()

@@ -14,7 +14,7 @@ from tests.world import BIN, PATIENCE, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another uid's daemon and its /run/user")
 LOGIN = {"XDG_RUNTIME_DIR": f"/run/user/{UID}"}
-# What a program of the user's has in its environment. `None`: nothing, as under cron.
+# Environment of a program of the user's. `None`: empty, as under cron.
 ELSEWHERE = {
     "cron": None,
     "another uid's directory, as su leaves it": "/run/user/0",
@@ -31,14 +31,14 @@ def home() -> Iterator[Household]:
 
 
 def as_by(home: Household, told: str | None) -> None:
-    """What the user starts from now on has that XDG_RUNTIME_DIR."""
+    """Programs that the user starts from now on have that XDG_RUNTIME_DIR."""
     home.user.world.environ.pop("XDG_RUNTIME_DIR", None)
     if told is not None:
         home.user.world.environ["XDG_RUNTIME_DIR"] = told
 
 
 def usual(home: Household) -> dict[str, str]:
-    """The runtime directory as the daemon itself chooses it."""
+    """The runtime directory that the daemon itself chooses."""
     return {"state_dir": str(home.user.world.state), "runtime_dir": ""}
 
 
@@ -71,7 +71,7 @@ def test_a_daemon_of_a_login_is_found_without_one(home: Household, how: str) -> 
 
 
 def test_a_daemon_of_cron_is_found_from_a_login(home: Household) -> None:
-    """It has its sockets below /tmp; an empty directory in /run/user is no daemon's."""
+    """It has its sockets below /tmp; an empty directory in /run/user belongs to no daemon."""
     as_by(home, None)
     home.user.configure(daemon=usual(home))
     home.user.start()
@@ -81,8 +81,8 @@ def test_a_daemon_of_cron_is_found_from_a_login(home: Household) -> None:
     assert home.user.cli("status").returncode == 0
 
 
-def test_a_socket_that_a_crash_left_hides_no_daemon(home: Household) -> None:
-    """The one in /run/user answers nobody any more; the daemon that cron started lives."""
+def test_a_socket_left_by_a_crash_hides_no_daemon(home: Household) -> None:
+    """The one in /run/user is dead; the daemon that cron started lives."""
     home.user.start()
     home.user.world.crash()
     as_by(home, None)
@@ -93,8 +93,8 @@ def test_a_socket_that_a_crash_left_hides_no_daemon(home: Household) -> None:
     assert home.user.cli("status").returncode == 0
 
 
-def test_a_socket_that_a_crash_left_hides_not_the_hosts_daemon_either(home: Household) -> None:
-    """The user's daemon is gone for good: the host's is spoken to, also by `run`."""
+def test_a_socket_left_by_a_crash_does_not_hide_the_hosts_daemon(home: Household) -> None:
+    """The user's daemon is gone for good: clients reach the host's, also `run`."""
     home.user.start()
     home.user.world.crash()
     home.host.start()
@@ -105,8 +105,8 @@ def test_a_socket_that_a_crash_left_hides_not_the_hosts_daemon_either(home: Hous
 
 
 @pytest.mark.parametrize("spoilt", ["writable", "foreign", "link"])
-def test_a_directory_that_others_may_change_is_passed_over(home: Household, spoilt: str) -> None:
-    """/run/user/UID counts only while it is that uid's own, nobody else may write there, and it is no link."""
+def test_a_directory_that_others_may_change_is_skipped(home: Household, spoilt: str) -> None:
+    """/run/user/UID counts only while it belongs to that uid, no other user may write there, and it is no link."""
     home.user.start()
     login = f"{home.root}/run/user/{UID}"
     match spoilt:

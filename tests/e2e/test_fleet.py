@@ -1,4 +1,4 @@
-"""Twenty healthy agents beside five stalled ones: exactly the five die, and nobody else gets so much as a signal."""
+"""Twenty healthy agents beside five stalled ones: exactly the five die, and no other process gets a signal."""
 
 import os
 import signal
@@ -85,8 +85,8 @@ def test_of_twenty_five_agents_exactly_the_five_stalled_ones_die(world: World) -
     assert all(seconds > 5 for seconds in silent.values()), f"they were never in doubt: {silent}"
 
 
-def test_a_busy_agent_is_not_judged_by_the_blink_between_two_looks(world: World) -> None:
-    """A neighbour's every end makes the next look come sooner; what a tree uses is measured over an interval."""
+def test_a_busy_agent_is_not_judged_by_the_short_time_between_two_sweeps(world: World) -> None:
+    """Every exit of a neighbour brings the next sweep forward; CPU use is measured over an interval."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 60}})
     world.start()
     world.run("busy", *world.script("agent.py", "witness", "busy=0.3"))
@@ -104,7 +104,7 @@ def test_a_busy_agent_is_not_judged_by_the_blink_between_two_looks(world: World)
 
 
 def test_a_busy_a_stopped_and_a_hanging_neighbour_change_nothing_for_the_others(world: World) -> None:
-    """One spins, one is stopped, of one every helper hangs: the mute one is ended on time, the well one lives."""
+    """One spins, one is stopped, one hangs every helper: the mute one is killed on time, the beating one lives."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 60}})
     world.start()
     assert world.daemon is not None
@@ -139,8 +139,8 @@ def test_a_busy_a_stopped_and_a_hanging_neighbour_change_nothing_for_the_others(
     assert world.witnessed() == []
 
 
-def test_many_that_register_at_once_share_their_looks() -> None:
-    """A look for each would cost the square of their number: a thousand took forty seconds."""
+def test_many_agents_that_register_at_once_share_their_sweeps() -> None:
+    """One sweep for each would cost the square of their number: a thousand took forty seconds."""
     settings = TIMES | {"sweep": {"interval_seconds": 60}, "stall": {"after_seconds": 600}}
     with contextmanager(make_world)(**settings) as world:
         world.start()
@@ -154,15 +154,15 @@ def test_many_that_register_at_once_share_their_looks() -> None:
 
 
 def swept_all(world: World, count: int) -> bool:
-    """Whether a sweep that began after so many had registered has ended."""
+    """Whether a sweep that began after so many registrations has ended."""
     known = [datetime.fromisoformat(e["ts"]) for e in world.events() if e["event"] == "agent.registered"]
     ends = [e for e in world.events() if e["event"] == "sweep.finished"]
     began = [datetime.fromisoformat(e["ts"]) - timedelta(milliseconds=e["ms"]) for e in ends]
     return len(known) == count and any(when > known[-1] for when in began)
 
 
-def test_each_end_is_looked_at_by_itself_at_once(world: World) -> None:
-    """Sweeps are five minutes apart: five agents that end one after the other wait for none, nor for each other."""
+def test_each_exit_is_handled_at_once_by_itself(world: World) -> None:
+    """Sweeps are five minutes apart: five agents that exit one after the other wait for none, nor for each other."""
     world.configure(sweep={"interval_seconds": 300}, stall={"after_seconds": 600}, log={"level": "debug"})
     world.start()
     crowd = watched_crowd(world, 6)

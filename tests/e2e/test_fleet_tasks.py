@@ -1,4 +1,4 @@
-"""A real wrapper of apra-fleet's shape under a real daemon: ended before the command that it would start again."""
+"""A real wrapper like apra-fleet's under a real daemon: killed before the command that it would restart."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from tests.world import World, alive, wait_for
 
 
 @pytest.mark.faults
-def test_cancel_ends_the_wrapper_and_nothing_is_started_again(world: World) -> None:
-    """The command ignores TERM and fails when it is killed; its wrapper would start it anew three times."""
+def test_cancel_kills_the_wrapper_and_nothing_is_restarted(world: World) -> None:
+    """The command ignores TERM and fails when it is killed; its wrapper would restart it three times."""
     place = world.dir / "fleet" / KEY
     place.mkdir(parents=True)
     (place / "run.sh").write_text(WRAPPER)
@@ -37,7 +37,7 @@ def test_cancel_ends_the_wrapper_and_nothing_is_started_again(world: World) -> N
 
 
 def test_a_task_whose_wrapper_was_killed_is_closed_and_an_innocent_process_lives(world: World) -> None:
-    """It would say `running` for ever; one's pid is gone, another's is a later process's, a third never had one."""
+    """It would say `running` for ever; one's pid is gone, another's was reused, a third never had one."""
     innocent = world.spawn("sleep", "300")
     gone = world.spawn("true")
     gone.wait()

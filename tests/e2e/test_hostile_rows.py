@@ -1,4 +1,4 @@
-"""Hostile rows of the registry, in a pid namespace of their own: a daemon that fails may signal -1."""
+"""Hostile rows of the registry, in their own pid namespace: a daemon with a bug may signal -1."""
 
 import os
 import subprocess
@@ -19,8 +19,8 @@ import pytest
         (("hostile_orders",), "hostile orders survived: "),
     ],
 )
-def test_d4_and_h12_hostile_rows_end_in_one_error_each_and_harm_nobody(words: tuple[str, ...], told: str) -> None:
-    """Pids 0, 1, -1, 2^31, paths /, .., $HOME and the rest: the one agent that stalls is ended, nobody else."""
+def test_d4_and_h12_hostile_rows_cause_one_error_each_and_no_harm(words: tuple[str, ...], told: str) -> None:
+    """Pids 0, 1, -1, 2^31, paths /, .., $HOME and others: only the one agent that stalls is killed."""
     program = [sys.executable, "-m", f"tests.e2e.{words[0]}", *words[1:]]
     done = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *program],

@@ -24,24 +24,24 @@ STEPS = (
 
 
 def ladder(world: World, *steps: str, **kill: Any) -> None:
-    """The ladder, and a nudge that leaves what it is told in a file."""
+    """The ladder, and a nudge that writes its input to a file."""
     note = ["/bin/sh", "-c", f"cat >> {world.dir}/nudges"]
     world.configure(**TIMES, kill={**PAUSES, "ladder": steps, "nudge_command": note, **kill})
 
 
 def story(world: World, name: str) -> list[str]:
-    """The steps that were taken, each once in the order in which it came first."""
+    """The steps taken, each once in the order of its first time."""
     return list(dict.fromkeys(e["event"] for e in world.events() if e["event"] in STEPS and e.get("name") == name))
 
 
-def test_the_whole_ladder_is_played_in_order(world: World) -> None:
-    """An agent that heeds nothing: told, nudged, asked, then ended; each step was given its pause."""
+def test_the_whole_ladder_is_climbed_in_order(world: World) -> None:
+    """An agent that obeys nothing: reported, nudged, asked to stop, then killed; each step had its pause."""
     ladder(world, "warn", "nudge", "stop", "kill")
     world.start()
     world.run("mute", *world.script("agent.py", "beat=0.3/2"), options=("--task", "T-7"))
     world.wait_status("mute", "killed")
 
-    world.wait_event("agent.nudged", name="mute")  # told when the command has ended, which nobody waits for
+    world.wait_event("agent.nudged", name="mute")  # logged when the command has ended, which nothing waits for
     steps = story(world, "mute")
     assert steps.index("agent.told") < steps.index("agent.nudged")
     steps.remove("agent.nudged")
@@ -52,8 +52,8 @@ def test_the_whole_ladder_is_played_in_order(world: World) -> None:
     assert "step nudge of warn nudge stop kill" in told["why"]
 
 
-def test_nothing_is_typed_at_one_that_waits_for_a_person(world: World) -> None:
-    """Its time to live is over; a line and Enter would answer what it asks."""
+def test_nothing_is_typed_into_the_pane_of_an_agent_that_waits_for_a_person(world: World) -> None:
+    """Its time to live is over; a line and Enter would answer its question."""
     world.configure(**TIMES, kill={**PAUSES, "ladder": ["nudge", "kill"]})
     world.start()
     world.run("asks", *world.script("agent.py", "state=waiting"), options=("--ttl", "2s"))
@@ -85,8 +85,8 @@ def test_it_ends_at_the_first_step_that_the_agent_obeys(world: World, obeys: str
 
 
 @heavy
-def test_a_ladder_that_ends_at_stop_leaves_whom_it_asked(world: World) -> None:
-    """Asked once; nobody is signalled, and the agent goes on."""
+def test_a_ladder_that_ends_at_stop_leaves_the_asked_agent_running(world: World) -> None:
+    """Asked once; no signal, and the agent keeps running."""
     ladder(world, "stop")
     world.start()
     world.run("mute", *world.script("agent.py", "beat=0.3/2"))
@@ -98,8 +98,8 @@ def test_a_ladder_that_ends_at_stop_leaves_whom_it_asked(world: World) -> None:
 
 @heavy
 @pytest.mark.parametrize("at", ["agent.told", "agent.nudged", "stop.asked"])
-def test_a_daemon_killed_in_the_middle_of_a_ladder_goes_on_with_it(world: World, at: str) -> None:
-    """Nothing that was told or nudged is so again, and the end comes as it would have."""
+def test_a_daemon_killed_in_the_middle_of_a_ladder_resumes_it(world: World, at: str) -> None:
+    """No warning or nudge is repeated, and the kill comes as it would have."""
     ladder(world, "warn", "nudge", "stop", "kill", warn_pause_seconds=2, nudge_pause_seconds=2, stop_pause_seconds=3)
     world.start()
     world.run("mute", *world.script("agent.py", "beat=0.3/2"))

@@ -1,4 +1,4 @@
-"""A log that cannot be written: the daemon goes on sweeping and killing, and says it elsewhere."""
+"""A log that cannot be written: the daemon continues to sweep and kill, and reports it elsewhere."""
 
 import fcntl
 import os
@@ -12,21 +12,21 @@ from tests.world import BIN, World, wait_for
 
 
 def log_of(world: World) -> dict[str, Any]:
-    """What `status` says of the log."""
+    """What `status` says about the log."""
     found = world.ask("GET", "/v1/status")[1]["log"]
     assert isinstance(found, dict)
     return found
 
 
 def end_a_silent_agent(world: World, name: str) -> None:
-    """A whole kill by the daemon's own verdict, seen by the client and not by the log."""
+    """A whole kill by the daemon's own verdict, observed by the client and not by the log."""
     world.run(name, *world.script("agent.py", "beat=0.2/2"), options=("--stall-after", "1.5s"))
     world.wait_status(name, "killed")
 
 
 @pytest.mark.faults
 def test_a_full_disk_below_the_log_stops_no_kill(world: World) -> None:
-    """/dev/full refuses every line: stderr gets them, says why once, and `status` tells it too."""
+    """/dev/full refuses every line: stderr gets them with the reason once, and `status` reports it too."""
     world.configure(log={"file": "/dev/full"}, sweep={"interval_seconds": 0.3}, stall={"after_seconds": 1.5})
     world.start()
     end_a_silent_agent(world, "alpha")
@@ -39,10 +39,10 @@ def test_a_full_disk_below_the_log_stops_no_kill(world: World) -> None:
 
 @pytest.mark.faults
 def test_a_reader_of_the_log_that_is_stopped_stops_no_kill(world: World) -> None:
-    """stderr is a pipe of one page, `cat` behind it is stopped: kills go on, and no line is missing when it goes on."""
+    """stderr is a pipe of one page to a stopped `cat`: kills continue, and after SIGCONT no line is missing."""
     world.configure(
         log={"level": "debug"}, sweep={"interval_seconds": 0.1}, stall={"after_seconds": 1.5}
-    )  # debug: a line each sweep fills the page soon
+    )  # debug: a line per sweep soon fills the page
     fifo = world.dir / "fifo"
     os.mkfifo(fifo)
     held = os.open(fifo, os.O_RDWR)
@@ -66,8 +66,8 @@ def test_a_reader_of_the_log_that_is_stopped_stops_no_kill(world: World) -> None
 
 @pytest.mark.faults
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
-def test_a_daemon_without_stderr_lives_and_no_file_takes_its_place(world: World, closed: str) -> None:
-    """faulthandler has nothing to write to then; and what libraries say must not end up in the registry."""
+def test_a_daemon_without_stderr_runs_and_no_file_takes_its_place(world: World, closed: str) -> None:
+    """faulthandler then has no output; and messages of libraries must not end up in the registry."""
     world.configure(log={"file": str(world.log)})
 
     world.start(prefix=("sh", "-c", f'exec "$@" {closed}', "sh"))
@@ -82,7 +82,7 @@ def test_a_daemon_without_stderr_lives_and_no_file_takes_its_place(world: World,
 
 @pytest.mark.faults
 def test_check_and_faults_without_stderr_have_their_exit_status(world: World) -> None:
-    """Words that nobody can read go nowhere else: not to stdout either."""
+    """A message without a reader goes nowhere else: not to stdout either."""
     for text, code, out in (("[kil]\n", 78, ""), ("", 0, f"{world.config}: fine\n")):
         world.config.write_text(text)
         words = [str(BIN / "agent-watchdogd"), "--check", "--config", str(world.config)]

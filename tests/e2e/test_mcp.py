@@ -1,4 +1,4 @@
-"""`agent-watchdog mcp`: the SDK's own client drives each tool against a real daemon."""
+"""`agent-watchdog mcp`: the SDK's own client calls each tool against a real daemon."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ Ask = Callable[..., Awaitable[Any]]
 
 
 def converse(world: World, talk: Callable[[Client, Ask], Awaitable[None]], **environ: str) -> None:
-    """One client on one server; `ask` gives a tool's answer, or its words where it refused."""
+    """One client on one server; `ask` gives a tool's answer, or its error text."""
 
     async def whole() -> None:
         command = StdioServerParameters(
@@ -47,7 +47,7 @@ def converse(world: World, talk: Callable[[Client, Ask], Awaitable[None]], **env
 
 
 def call(number: int, tool: str, **arguments: Any) -> bytes:
-    """One call as it stands on the server's stdin."""
+    """One call as a line on the server's stdin."""
     params = {"name": tool, "arguments": arguments}
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode() + b"\n"
 
@@ -61,7 +61,7 @@ GREETING = b"".join(
 
 @pytest.mark.faults
 def test_every_tool_does_what_its_verb_does(world: World) -> None:
-    """Look at it, beat for it, stop, kill and cancel it, and close the row of one whose process is gone."""
+    """List it, beat for it, stop, kill and cancel it, and close the row of one whose process is gone."""
     world.configure(kill={"stop_pause_seconds": 1})
     world.start()
     names = ("alpha", "beta", "gamma", "delta")
@@ -107,8 +107,8 @@ def test_every_tool_does_what_its_verb_does(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_who_is_asked_to_stop_hears_it_in_the_answer_to_its_beat(world: World) -> None:
-    """The server speaks for the agent that started it; without a daemon it says so, and goes on."""
+def test_an_agent_asked_to_stop_gets_that_in_the_answer_to_its_beat(world: World) -> None:
+    """The server speaks for the agent that started it; without a daemon it reports that, and continues."""
 
     async def talk(client: Client, ask: Ask) -> None:
         assert "no daemon answers" in await ask("list_agents")
@@ -127,8 +127,8 @@ def test_who_is_asked_to_stop_hears_it_in_the_answer_to_its_beat(world: World) -
 
 
 @pytest.mark.faults
-def test_a_beat_finds_its_agent_also_where_the_client_passed_no_environment_on(world: World) -> None:
-    """As Codex and the SDK's own client do: then it is the agent among our ancestors."""
+def test_a_beat_finds_its_agent_also_without_the_environment(world: World) -> None:
+    """Codex's and the SDK's own client pass no environment on: then it is the agent among our ancestors."""
     world.configure(stall={"after_seconds": 600})
     world.start()
     os.mkfifo(world.dir / "in")
@@ -148,8 +148,8 @@ def _answers(path: Path) -> dict[int, Any]:
     return {one["id"]: one for one in map(json.loads, lines)}
 
 
-def test_a_tool_takes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
-    """Who asks for a dry run that there is none of must not end somebody; nor must one word mean many agents."""
+def test_a_tool_takes_only_its_documented_arguments(tmp_path: Path) -> None:
+    """A dry run that a tool does not have must not kill an agent; nor must one word mean many agents."""
     places = iter([tmp_path / "none", tmp_path / "later"])  # a daemon may be started after this server
 
     async def whole() -> None:
@@ -166,14 +166,14 @@ def test_a_tool_takes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
             for group in ("all@host", "stalled@host", "orphans@host", "task:T-1@host"):
                 for tool in ("kill_agent", "stop_agent"):
                     assert "name one" in await refused(tool, agent=group, reason="too much")
-            assert "none" in await refused("beat", agent="alpha", note="[1]")  # text, also where it reads as JSON
+            assert "none" in await refused("beat", agent="alpha", note="[1]")  # text, also where it parses as JSON
             assert "later" in await refused("list_agents")
 
     asyncio.run(whole())
 
 
-def test_a_daemon_that_hangs_holds_up_no_other_call_and_no_end(tmp_path: Path) -> None:
-    """Orders that wait leave room to look, and connections for their uid's beats; stdin's end is the server's."""
+def test_a_daemon_that_hangs_delays_no_other_call_and_no_exit(tmp_path: Path) -> None:
+    """Waiting orders leave room for other calls, and connections for their uid's beats; the server exits with stdin."""
     path = tmp_path / "control.sock"
     with closing(socket.socket(socket.AF_UNIX)) as daemon:
         daemon.bind(str(path))
@@ -200,7 +200,7 @@ def test_a_daemon_that_hangs_holds_up_no_other_call_and_no_end(tmp_path: Path) -
 
 
 def test_an_interrupt_ends_it_while_it_waits_on_stdin(tmp_path: Path) -> None:
-    """Ctrl-C of who tries it in a terminal; it dies of it, as the other verbs do."""
+    """Ctrl-C of a person who tries it in a terminal; it dies of it, as the other verbs do."""
     command = [str(BIN / "agent-watchdog"), "--socket", str(tmp_path / "control.sock"), "mcp"]
     with subprocess.Popen(
         command,
@@ -222,7 +222,7 @@ def test_an_interrupt_ends_it_while_it_waits_on_stdin(tmp_path: Path) -> None:
             asked.kill()
 
 
-def test_who_has_gone_or_never_came_gets_a_status_and_no_traceback(tmp_path: Path) -> None:
+def test_a_missing_reader_or_stdin_gives_an_exit_status_and_no_traceback(tmp_path: Path) -> None:
     """74 where the answer cannot be written, 64 where there is no stdin at all."""
     command = [str(BIN / "agent-watchdog"), "--socket", str(tmp_path / "control.sock"), "mcp"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
@@ -236,7 +236,7 @@ def test_who_has_gone_or_never_came_gets_a_status_and_no_traceback(tmp_path: Pat
 
 
 def test_without_the_sdk_it_says_what_to_install() -> None:
-    """Also where an SDK is there that is too old to have what we use."""
+    """Also with an SDK that is too old."""
     hidden = "import sys; sys.modules['mcp.server.mcpserver'] = None"
     code = f"{hidden}; from watchdog.cli.main import main; sys.exit(main(['mcp']))"
 
@@ -247,7 +247,7 @@ def test_without_the_sdk_it_says_what_to_install() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_nobody_else_pays_for_the_sdk() -> None:
+def test_other_verbs_do_not_import_the_sdk() -> None:
     """It costs over a second, and is an extra: the other verbs and the parser do not import it."""
     code = "import sys, watchdog.cli.verbs as v; v.build(); print([m for m in sys.modules if m.split('.')[0] == 'mcp'])"
 
@@ -257,7 +257,7 @@ def test_nobody_else_pays_for_the_sdk() -> None:
 
 
 def test_a_thousand_agents_are_listed_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each once, in answers that a model can read, though one ended and one came between two pages."""
+    """Each once, in answers that a model can read, though one agent ended and one was added between two pages."""
     long = {"why": "w" * 5000, "note": "n" * 5000, "transcript": "/t" * 2000, "entries": [{"path": "/p" * 2000}]}
     agents = [{"agent_id": f"{n:032x}", "name": f"a{n}", "status": "running", **long} for n in range(1000)]
     monkeypatch.setattr(client, "request", lambda *_, **__: (200, {"agents": list(reversed(agents))}))
@@ -283,7 +283,7 @@ def test_a_thousand_agents_are_listed_page_by_page(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_call_that_is_cancelled_leaves_no_thread_waiting(tmp_path: Path) -> None:
-    """The daemon hangs; whoever asked no more has hung up, long before the limit of an order."""
+    """The daemon hangs; a client that cancelled its call disconnects, long before the limit of an order."""
     path = tmp_path / "control.sock"
     with closing(socket.socket(socket.AF_UNIX)) as daemon:
         daemon.bind(str(path))

@@ -1,7 +1,7 @@
-"""One agent's trouble is its own: what a busy, a stopped or an unreadable neighbour changes for the others is nothing.
+"""One agent's trouble is its own: a busy, a stopped or an unreadable neighbour changes nothing for the others.
 
-Each test plays the same cast twice, without and with the troublemakers; what the daemon says of the others, and when,
-is the same.
+Each test runs the same agents twice, without and with the troublemakers; the reports about the others, and their times,
+are the same.
 """
 
 import os
@@ -25,8 +25,8 @@ TIMES: dict[str, dict[str, Any]] = {
     "log": {"level": "debug"},
 }
 VERDICTS = ("agent.late", "agent.stalled", "kill.requested")
-SAME = 6  # looks that two runs may differ: on a shared machine some come late, and others early
-WAIT = 2.5  # seconds between two looks of which one waited for a helper (3 s)
+SAME = 6  # sweeps that two runs may differ: on a shared machine some come late, and others early
+WAIT = 2.5  # seconds between two sweeps of which one waited for a helper (3 s)
 TOUCHER = """
 import os, sys, time
 while True:
@@ -50,7 +50,7 @@ def seconds(stamp: str) -> float:
 
 
 def verdict_times(world: World, name: str) -> dict[str, int]:
-    """When each thing was said of a mute agent, in looks since its last beat; it was silent for its time before it."""
+    """When each thing was reported of a mute agent, in sweeps since its last beat, after its full limit."""
     last = seconds(world.story(name)["agent"]["last_heartbeat"])
     said = {event: seconds(world.wait_event(event, name=name)["ts"]) for event in VERDICTS}
     assert min(said.values()) - last >= TIMES["stall"]["after_seconds"]
@@ -78,7 +78,7 @@ def troubled(world: World, stack: ExitStack) -> list[int]:
 
 
 def others(world: World) -> dict[str, int]:
-    """Start the others, and play until the mute one is dead; when each thing was said of it."""
+    """Start the others, and run until the mute one is dead; the time of each report about it."""
     world.run("well", *world.script("agent.py", "witness", "beat=0.4"))
     world.run("idle", *world.script("agent.py", "witness", "state=idle"))
     world.run("mute", *world.script("agent.py", "beat=0.4/4"))
@@ -91,14 +91,14 @@ def others(world: World) -> dict[str, int]:
 
 
 def sweep_gaps(world: World, since: int) -> list[float]:
-    """Seconds between the ends of two sweeps, from the sweep of that number on."""
+    """Seconds between the ends of two sweeps, from that sweep number on."""
     ends = [seconds(e["ts"]) for e in world.events() if e["event"] == "sweep.finished"][since:]
     return [later - earlier for earlier, later in pairwise(ends)]
 
 
 @pytest.mark.faults
 def test_a_busy_a_stopped_and_a_hung_neighbour_move_no_verdict(worlds: tuple[World, World]) -> None:
-    """The times of late, stalled and ordered are those of a quiet house; sweeps keep their schedule."""
+    """The times of late, stalled and ordered are those without troublemakers; sweeps keep their schedule."""
     quiet, house = worlds
     quiet.start()
     plain = others(quiet)
@@ -125,7 +125,7 @@ def test_a_busy_a_stopped_and_a_hung_neighbour_move_no_verdict(worlds: tuple[Wor
 
 
 def test_a_stopped_agent_stalls_on_time_and_alone(worlds: tuple[World, World]) -> None:
-    """SIGSTOP is silence: it is ended (CONT after TERM) at its limit; who beats beside it is never in doubt."""
+    """SIGSTOP is silence: it is killed (CONT after TERM) at its limit; a beating neighbour is never in doubt."""
     _, house = worlds
     house.start()
     house.run("well", *house.script("agent.py", "witness", "beat=0.4"))
@@ -146,8 +146,8 @@ def test_a_stopped_agent_stalls_on_time_and_alone(worlds: tuple[World, World]) -
 
 
 @pytest.mark.faults
-def test_a_file_that_hangs_leaves_the_other_files_of_its_owner_alone(worlds: tuple[World, World]) -> None:
-    """Helpers hang for a while, then answer: of five files of one owner none is taken for silence."""
+def test_a_file_that_hangs_does_not_affect_the_other_files_of_its_owner(worlds: tuple[World, World]) -> None:
+    """Helpers hang for a while, then answer: of five files of one owner none counts as silent."""
     _, house = worlds
     house.start()
     assert house.daemon is not None

@@ -1,4 +1,4 @@
-"""`[notify]` with a real daemon: what the command gets, and that one which hangs or floods harms nobody."""
+"""`[notify]` with a real daemon: the command's input, and that a hanging or flooding command harms nothing."""
 
 import json
 from pathlib import Path
@@ -18,13 +18,13 @@ def script(world: World, text: str) -> list[str]:
 
 
 def heard(world: World) -> list[dict[str, Any]]:
-    """What the command got so far, whole lines only."""
+    """The command's input so far, whole lines only."""
     path = world.dir / "heard"
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def test_the_command_gets_each_event_as_the_log_has_it(world: World) -> None:
-    """On stdin, in order, whatever the level of the log; not as a child of the daemon; the last word at its end."""
+    """On stdin, in order, whatever the log level; not as a child of the daemon; the last event at shutdown."""
     on = ["daemon.ready", "agent.registered", "kill.requested", "agent.ended", "daemon.stopping"]
     command = script(
         world,
@@ -53,8 +53,8 @@ def test_the_command_gets_each_event_as_the_log_has_it(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_command_that_hangs_is_ended_and_told_once(world: World) -> None:
-    """Sweeps and kills go on beside it; its deadline ends its whole tree; it gets the next event all the same."""
+def test_a_command_that_hangs_is_killed_and_reported_once(world: World) -> None:
+    """Sweeps and kills continue beside it; its deadline kills its whole tree; it still gets the next event."""
     command = script(world, 'echo $$ >>"$1/pids"; trap "" TERM; sleep 1000 & sleep 1000; sleep 1000')
     world.configure(
         notify={"on": ["agent.registered"], "command": command}, sweep={"interval_seconds": 0.2}, log={"level": "debug"}
@@ -77,8 +77,8 @@ def test_a_command_that_hangs_is_ended_and_told_once(world: World) -> None:
     assert world.count("notify.failed") == 1
 
 
-def test_a_reload_takes_another_command_and_a_failure_is_over(world: World) -> None:
-    """One that is not there, then one that is: `notify.failed` once, `notify.recovered` with the count."""
+def test_a_reload_changes_the_command_and_ends_the_failure(world: World) -> None:
+    """A missing command, then an existing one: `notify.failed` once, `notify.recovered` with the count."""
     world.configure(notify={"on": ["agent.registered"], "command": [str(world.dir / "missing.sh")]})
     world.start()
     for name in ("a", "b", "c"):

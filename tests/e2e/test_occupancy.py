@@ -19,7 +19,7 @@ echo one >file && git add -A && git commit -qm one && git worktree add -q ../wt 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """The system's daemon: others may pass to its sockets, and nowhere else."""
+    """The system's daemon: other users may reach its sockets, and nothing else."""
     for made in make_world(stall={"after_seconds": 3, "start_limit_seconds": 60}):
         made.dir.chmod(0o755)
         made.runtime.chmod(0o755)
@@ -27,8 +27,8 @@ def world() -> Iterator[World]:
         yield made
 
 
-def test_what_another_uid_uses_stays(world: World) -> None:
-    """Cases P11 and P18. When they have gone, `reap` finds the tree unused and unchanged, and moves it."""
+def test_a_place_that_another_uid_uses_stays(world: World) -> None:
+    """Cases P11 and P18. When those processes are gone, `reap` finds the tree unused and unchanged, and moves it."""
     ann = Person(world, "ann", 12001)
     with ann.start("sh", "-ec", TREE) as made:
         told = made.communicate(timeout=60)
@@ -54,7 +54,7 @@ def test_what_another_uid_uses_stays(world: World) -> None:
     wait_for(lambda: not tree.exists(), "nobody uses it any more")
 
 
-def test_what_the_kernel_uses_stays(world: World) -> None:
+def test_a_place_that_the_kernel_uses_stays(world: World) -> None:
     """Root's container with the user's tree as its volume, root's loop device on a file in the user's temp dir."""
     ann = Person(world, "ann", 12001)
     with ann.start("sh", "-ec", TREE) as made:

@@ -1,4 +1,4 @@
-"""One agent, one daemon: a host's daemon and a user's that both may know an agent (O1, invariant 15)."""
+"""One agent, one daemon: a host's daemon and a user's that may both know an agent (O1, invariant 15)."""
 
 import os
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def home() -> Iterator[Household]:
 
 @contextmanager
 def session(home: Household, **environ: str) -> Iterator[FakeVendor]:
-    """A session of the user's that no `run` started."""
+    """A session of the user's without `run`."""
     with FakeVendor("claude", {**home.user.world.environ, **environ}, HOOK, home.user.prefix) as agent:
         yield agent
 
@@ -37,7 +37,7 @@ def story(seat: Seat, name: str) -> list[str]:
 
 
 def heard(seat: Seat, agent: FakeVendor, event: dict[str, Any], more: int = 1) -> None:
-    """Events of the session until that daemon has heard so many more."""
+    """Send events of the session until that daemon has received so many more."""
 
     def beats() -> int:
         return int(next((one["beats"] for one in seat.agents().values() if one["pid"] == agent.pid), 0))
@@ -47,7 +47,7 @@ def heard(seat: Seat, agent: FakeVendor, event: dict[str, Any], more: int = 1) -
 
 
 def test_an_agent_stays_with_the_hosts_daemon_when_its_user_starts_one(home: Household) -> None:
-    """It goes on beating there, over a restart of that daemon as well; the user's knows nothing of it."""
+    """It keeps beating there, over a restart of that daemon as well; the user's knows nothing of it."""
     home.host.start()
     home.user.start_agent("alpha", *home.user.world.script("agent.py", "witness", "beat=0.5"), options=PROMISE)
     home.host.world.wait_event("agent.first_beat", name="alpha")
@@ -64,8 +64,8 @@ def test_an_agent_stays_with_the_hosts_daemon_when_its_user_starts_one(home: Hou
     assert home.user.world.count("agent.registered") == 0
 
 
-def test_a_session_of_hooks_stays_with_the_daemon_that_took_it_in(home: Household) -> None:
-    """The user's daemon, which the next hook finds first, says whose it is and passes the words on."""
+def test_a_session_of_hooks_stays_with_the_daemon_that_registered_it(home: Household) -> None:
+    """The user's daemon, which the next hook finds first, reports the holder and passes the beats on."""
     home.host.start()
     with session(home) as agent:
         heard(home.host, agent, EVENT)
@@ -77,7 +77,7 @@ def test_a_session_of_hooks_stays_with_the_daemon_that_took_it_in(home: Househol
 
 
 def test_a_session_of_hooks_stays_with_its_users_daemon(home: Household) -> None:
-    """A hook that finds the host's daemon alone: that one asks the user's, as the user, and takes nothing in."""
+    """A hook that finds the host's daemon alone: that one asks the user's, as the user, and registers nothing."""
     home.user.start()
     home.host.start()
     with session(home) as agent:
@@ -98,8 +98,8 @@ def test_a_session_of_hooks_stays_with_its_users_daemon(home: Household) -> None
         assert (left["name"], left["name_there"], left["socket"]) == ("mine", "roots", HOST)
 
 
-def test_an_entry_of_a_source_that_another_daemon_watches_is_shown_as_that_ones(home: Household) -> None:
-    """Nobody beats there: taken in, it would be ended as stalled."""
+def test_a_source_entry_that_another_daemon_watches_is_shown_with_that_daemon(home: Household) -> None:
+    """Its beats go there: registered here, it would be killed as stalled."""
     home.host.start()
     home.user.start_agent("alpha", *home.user.world.script("agent.py", "witness", "beat=0.5"), options=PROMISE)
     home.host.world.wait_event("agent.first_beat", name="alpha")
@@ -119,8 +119,8 @@ def test_an_entry_of_a_source_that_another_daemon_watches_is_shown_as_that_ones(
     assert home.user.world.witnessed() == []
 
 
-def test_an_admin_ends_an_agent_of_another_daemon_through_the_hosts(home: Household) -> None:
-    """No claim binds root's orders; a process that is nobody's agent is ended by none."""
+def test_an_admin_kills_an_agent_of_another_daemon_through_the_hosts(home: Household) -> None:
+    """No claim binds root's orders; a process of no agent is not killed."""
     home.host.start()
     home.user.start()
     home.user.start_agent("alpha", *home.user.world.script("agent.py", "beat=0.5"), options=PROMISE)
@@ -159,10 +159,10 @@ while True:
 """
 
 
-def test_what_a_hostile_user_claims_spares_nobody_that_the_hosts_daemon_took_in(home: Household) -> None:
-    """A program of theirs answers like a daemon and claims every process of the host: root's and their own are judged.
+def test_claims_of_a_hostile_user_spare_no_agent_of_the_hosts_daemon(home: Household) -> None:
+    """The user's program answers like a daemon and claims every process of the host: root's and its own are judged.
 
-    Of what root's daemon never took in it may keep their own; another uid's it cannot.
+    Of agents that root's daemon never registered it may keep its own; another uid's it cannot.
     """
     home.host.start()
     for name, seat in (("theirs", home.user), ("roots", home.host)):
@@ -197,12 +197,12 @@ while True:
 """
 
 
-@pytest.mark.faults  # half a minute; that the order is vetoed before it runs is in tests/test_takeup.py
-def test_an_order_that_a_crash_left_is_not_gone_on_with_once_another_daemon_has_the_agent(home: Household) -> None:
-    """The user's daemon had decided to end it and signalled nobody; the host's took over, and the agent beats there."""
+@pytest.mark.faults  # half a minute; that the order is vetoed before it runs is in tests/service/test_recovery.py
+def test_an_order_left_by_a_crash_is_not_resumed_once_another_daemon_has_the_agent(home: Household) -> None:
+    """The user's daemon had decided to kill it and sent no signal; the host's took over, and the agent beats there."""
     home.user.configure(kill={"ladder": ["stop", "kill"], "stop_pause_seconds": 8})
     home.user.start()
-    # It beats over HTTP, so it can hear that it is to stop: it is asked, and not signalled yet.
+    # It beats over HTTP, so it reads a stop request: it is asked, and not signalled yet.
     home.user.start_agent("alpha", str(BIN / "python"), "-c", HEARS, options=PROMISE)
     home.user.world.wait_event("kill.requested", name="alpha")
     home.user.world.crash()
@@ -211,7 +211,7 @@ def test_an_order_that_a_crash_left_is_not_gone_on_with_once_another_daemon_has_
     home.host.world.wait_event("agent.first_beat", name="alpha")
     home.user.start()
     home.user.world.wait_event("agent.elsewhere", name="alpha")
-    home.host.world.wait_sweeps(30)  # longer than it is asked
+    home.host.world.wait_sweeps(30)  # longer than the stop request lasts
     assert home.host.agents()["alpha"]["status"] == "running"
     assert home.host.held() == ["alpha"]
     assert home.user.world.witnessed() == []

@@ -1,4 +1,4 @@
-"""One registry has one daemon on a host, by whichever path it is named (report P5)."""
+"""One registry has one daemon per host, by whichever path it is named (report P5)."""
 
 import os
 import subprocess
@@ -14,12 +14,12 @@ BUSY = 75
 
 @pytest.fixture
 def other() -> Iterator[World]:
-    """A second daemon with a state and a runtime directory of its own."""
+    """A second daemon with its own state and runtime directory."""
     yield from make_world()
 
 
 def named(world: World, how: str) -> str:
-    """The registry of `world`, named in another way."""
+    """The registry of `world` under another name."""
     file = world.state / "registry.db"
     match how:
         case "by a link to its directory":
@@ -40,9 +40,9 @@ def checked(world: World) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.skipif(World.server is not None, reason="of SQLite's files; a server has a lock of its own")
 @pytest.mark.parametrize("how", ["as it is", "by a link to its directory", "with a doubled slash", "with a dot"])
 def test_a_second_daemon_on_the_same_registry_is_refused(world: World, other: World, how: str) -> None:
-    """It would judge the first one's agents by beats that it never hears: exit 75 with a sentence; the agent lives.
+    """It would judge the first one's agents by beats that it never receives: exit 75 with a message; the agent lives.
 
-    `--check` says it as well, and finds nothing wrong with the first one's own configuration while that runs.
+    `--check` reports it as well, and finds nothing wrong with the first one's own configuration while that runs.
     """
     world.start()
     world.run("well", *world.script("agent.py", "beat=0.3"))
@@ -70,7 +70,7 @@ def test_a_second_daemon_on_the_same_registry_is_refused(world: World, other: Wo
 
 
 def test_a_lock_file_that_a_power_cut_emptied_is_no_obstacle(world: World) -> None:
-    """The lock decides; what stands in the file is for people."""
+    """The lock decides; the content of the file is for people."""
     world.start()
     world.crash()
     lock = Path(f"{world.state}/registry.db.lock")

@@ -1,4 +1,4 @@
-"""An orchestrator that only knows SQL, and real processes that beat by UPDATE: judged, ended and written back."""
+"""An orchestrator that only knows SQL, and real processes that beat by UPDATE: judged, killed and written back."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.world import World, alive, started_at, wait_for
 
 
 def orchestrated_world(world: World, after: float = 2.0, *, wal: bool = False) -> Orchestrator:
-    """A registry of its own, and a daemon that is told where it lies."""
+    """A registry of its own, and a daemon that has it as a source."""
     made = Orchestrator(world.dir / "data", wal=wal)
     with world.config.open("a") as config:
         config.write(f'[[source]]\nkind = "orchestrator_db"\npath = "{made.path}"\nafter_seconds = {after}\n')
@@ -44,8 +44,8 @@ def shown(world: World) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.faults
-def test_who_stops_beating_is_ended_and_his_row_and_task_say_so(world: World) -> None:
-    """Who beats on lives, and his rows change by his beats alone; `last_heartbeat` is nobody's but the agent's."""
+def test_an_agent_that_stops_beating_is_killed_and_its_row_and_task_say_so(world: World) -> None:
+    """A beating one lives, and only its beats change its row; only the agent writes `last_heartbeat`."""
     made = orchestrated_world(world)
     lives = agent(world, made, "lives", "beat=0.3")
     silent = agent(world, made, "silent", "beat=0.3", "beats=2", "deaf")
@@ -81,10 +81,8 @@ def test_who_stops_beating_is_ended_and_his_row_and_task_say_so(world: World) ->
     [(False, "inside"), (True, "inside"), (False, "commit")],
     ids=["rollback journal", "WAL", "within COMMIT"],
 )
-def test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else(
-    world: World, wal: bool, stop: str
-) -> None:
-    """Nobody can beat while it holds the lock, nor read within COMMIT; when it is dead they can, and go on."""
+def test_a_writer_stopped_inside_its_transaction_is_killed_and_no_other(world: World, wal: bool, stop: str) -> None:
+    """No agent can beat while it holds the lock, nor read within COMMIT; when it is dead they can, and continue."""
     made = orchestrated_world(world, after=4.0 if stop == "commit" else 2.0, wal=wal)
     lives = agent(world, made, "lives", "beat=0.3")
     stopped = agent(world, made, "stopped", "beat=0.3", "beats=12", f"stop={stop}")
@@ -98,8 +96,8 @@ def test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else(
     assert world.signalled() == {stopped.pid}
 
 
-def test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled(world: World) -> None:
-    """A pid that is gone, one that passed on to an innocent process, and a thread's ident, which is shown."""
+def test_leftovers_of_an_orchestrator_are_closed_without_a_signal(world: World) -> None:
+    """A pid that is gone, a reused one, and a thread's ident, which is shown."""
     made = orchestrated_world(world)
     innocent = world.spawn("sleep", "300")
     gone = world.spawn("true")
@@ -120,8 +118,8 @@ def test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled(world: Worl
 
 
 @pytest.mark.faults
-def test_a_daemon_after_us_knows_the_entry_and_closes_it(world: World) -> None:
-    """It is the one agent that it was; and what ends by itself is closed as it ended."""
+def test_the_next_daemon_knows_the_entry_and_closes_it(world: World) -> None:
+    """It stays the same agent; and when it exits by itself it is closed with its exit status."""
     made = orchestrated_world(world, after=60)
     process = agent(world, made, "one", "beat=0.3")
     world.start()
@@ -137,8 +135,8 @@ def test_a_daemon_after_us_knows_the_entry_and_closes_it(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_row_that_was_taken_away_leaves_its_agent_alone(world: World) -> None:
-    """It cannot beat any more: that is told, and its silence is not held against it."""
+def test_a_removed_row_leaves_its_agent_alone(world: World) -> None:
+    """It cannot beat any more: that is reported, and its silence does not count."""
     made = orchestrated_world(world, after=1.5)
     process = agent(world, made, "one", "beat=0.3")
     world.start()
@@ -151,8 +149,8 @@ def test_a_row_that_was_taken_away_leaves_its_agent_alone(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_row_that_does_not_say_when_is_told_of_and_ended_by_a_persons_word_alone(world: World) -> None:
-    """Its pid may be another process's by now. Its task is handed on, where the configuration says so."""
+def test_a_row_without_a_start_time_is_reported_and_killed_only_on_request(world: World) -> None:
+    """Its pid may have been reused. Its task is passed on, where the configuration says so."""
     world.configure(kill={"task_status": "ready_for_retry"})
     made = orchestrated_world(world, after=1.5)
     process = world.spawn("sleep", "300")
@@ -169,8 +167,8 @@ def test_a_row_that_does_not_say_when_is_told_of_and_ended_by_a_persons_word_alo
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has other people's processes")
-def test_a_file_speaks_for_its_owner_alone(world: World) -> None:
-    """Root's daemon reads it as that user; a row that names root's process, or anybody else's, does nothing."""
+def test_a_file_counts_only_for_its_owner(world: World) -> None:
+    """Root's daemon reads it as that user; a row that names a process of root or of another user has no effect."""
     made = Orchestrator(world.dir / "data")
     for path in (made.path.parent, made.path, made.status):
         os.chown(path, 65534, 65534)
@@ -199,8 +197,8 @@ def test_a_file_speaks_for_its_owner_alone(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_who_was_there_before_a_row_is_nobodys_agent(world: World) -> None:
-    """Cases Q4 and P16: a row out of a container, and one that somebody made up, name the user's own processes."""
+def test_a_process_that_is_older_than_a_row_is_not_its_agent(world: World) -> None:
+    """Cases Q4 and P16: a row from a container, and an invented one, name the user's own processes."""
     made = orchestrated_world(world)
     strangers = {name: world.spawn("sleep", "1000") for name in ("container", "shell")}
     wait_for(lambda: all(age_of(one.pid) > 11 for one in strangers.values()), "they have been there for a while")
@@ -224,8 +222,8 @@ def test_who_was_there_before_a_row_is_nobodys_agent(world: World) -> None:
 
 @pytest.mark.faults
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a pid namespace")
-def test_a_number_that_a_container_has_too_is_nobodys(world: World) -> None:
-    """Case Q4 without a start: a status file in a container's volume names a pid that the host has as well."""
+def test_a_pid_that_a_container_has_too_belongs_to_no_agent(world: World) -> None:
+    """Case Q4 without a start time: a status file in a container's volume names a pid that the host has as well."""
     made = orchestrated_world(world)
     number = world.spawn("sleep", "1000").pid
     give = f"echo {number - 1} > /proc/sys/kernel/ns_last_pid; sleep 1000 & wait"
@@ -240,8 +238,8 @@ def test_a_number_that_a_container_has_too_is_nobodys(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_heartbeat_from_before_its_process_is_none(world: World) -> None:
-    """Case Q6: the row of a run before, with a new pid. It starts, and has the start limit for its first beat."""
+def test_a_heartbeat_from_before_its_process_does_not_count(world: World) -> None:
+    """Case Q6: the row of an earlier run, with a new pid. It starts, and has the start limit for its first beat."""
     made = orchestrated_world(world, after=1.0)
     world.start()
     process = world.spawn("sleep", "1000")
@@ -260,8 +258,8 @@ HALVES = {"half": '{"agent_type": "architect", "pi', "empty": "", "list": "[1, 2
 
 @pytest.mark.faults
 @pytest.mark.parametrize("damage", HALVES)
-def test_who_beats_in_a_file_that_was_damaged_is_unknown_until_it_is_whole(world: World, damage: str) -> None:
-    """Case P2: a row without a heartbeat of its own, and an agent that has a file alone. Told once, judged again."""
+def test_an_agent_that_beats_in_a_damaged_file_is_unknown_until_it_is_whole(world: World, damage: str) -> None:
+    """Case P2: a row without a heartbeat of its own, and an agent that only has a file. Reported once, judged again."""
     made = orchestrated_world(world, after=1.5)
     files = {kind: made.status / f"{kind}_status.json" for kind in ("architect", "assistant")}
     processes = {}
@@ -302,8 +300,8 @@ def write_file(file: Path, kind: str, pid: int) -> None:
 @pytest.mark.faults
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to mount a file system that can be filled")
 @pytest.mark.parametrize("fault", ["full", "read-only"])
-def test_who_cannot_beat_since_the_disk_takes_nothing_is_unknown_meanwhile(world: World, fault: str) -> None:
-    """Case P3: held as a mass stall, all were killed when that was over."""
+def test_agents_that_cannot_beat_because_of_a_full_disk_are_unknown_meanwhile(world: World, fault: str) -> None:
+    """Case P3: they were held as a mass stall, and all killed when that was over."""
     place = world.dir / "data"
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(place)], check=True)
@@ -318,7 +316,7 @@ def test_who_cannot_beat_since_the_disk_takes_nothing_is_unknown_meanwhile(world
             with suppress(OSError):
                 (place / "filler").write_bytes(b"x" * (1 << 20))
         else:
-            # Not the file system itself: each agent has the file open for writing (EBUSY), but opens it anew to beat.
+            # Not the file system itself: each agent has the file open for writing (EBUSY), but opens it again to beat.
             subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
             subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
         wait_for(lambda: all(shown(world)[name]["silence_seconds"] > 7 for name in agents), "they are not heard")
@@ -348,7 +346,7 @@ def age_of(pid: int) -> float:
 
 
 def has_number_inside(number: int) -> bool:
-    """Whether a process below has that number in a namespace of its own."""
+    """Whether a process below has that pid in its own namespace."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
             lines = Path(f"/proc/{name}/status").read_text().splitlines()

@@ -1,8 +1,8 @@
 """Every order in which a host's and a user's daemon are started, stopped, crash, are upgraded and are removed.
 
-A generated table: who takes two agents in, then what happens to either daemon. One agent beats all the time, one has
-just fallen silent. Whatever comes, the one that beats lives, gets no signal, and is held by one daemon in the end; the
-other is ended by one of them, unless no daemon is left.
+A generated table: which daemon registers two agents, then what happens to either daemon. One agent beats all the time,
+one has just fallen silent. In each case the beating one lives, gets no signal, and belongs to one daemon in the end;
+the other is killed by one of them, unless no daemon is left.
 """
 
 import os
@@ -16,24 +16,24 @@ from tests.household import Household, Seat, household
 from tests.world import alive, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a host's daemon and another uid's")
-UP = ("stop", "crash", "upgrade", "remove")  # what may happen to a daemon that runs; to one that does not: "start"
+UP = ("stop", "crash", "upgrade", "remove")  # what may happen to a running daemon; to one that does not run: "start"
 # In the default run; the others are marked `faults`.
 SHARE = {"host: start user, crash host, start host"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """Who takes the agents in, and what comes then."""
+    """The daemon that registers the agents, and the following acts."""
 
     taker: str
-    acts: tuple[tuple[str, str], ...]  # what, and to which daemon
+    acts: tuple[tuple[str, str], ...]  # (act, daemon)
 
     def __str__(self) -> str:
         return f"{self.taker}: " + ", ".join(f"{what} {whom}" for what, whom in self.acts)
 
 
 def rows() -> Iterator[Row]:
-    """All orders of two acts that are possible; and those in which the taker comes back where the other took over."""
+    """All possible orders of two acts; and those in which the first daemon returns after the other took over."""
     for taker, other in (("host", "user"), ("user", "host")):
         for first, after_one in _acts({taker: True, other: False}):
             for second, after_two in _acts(after_one):
@@ -65,7 +65,7 @@ def _marked(row: Row) -> object:
 
 
 def test_the_table_is_whole() -> None:
-    """The share of the default run names rows of it."""
+    """The rows named in the default run exist."""
     names = [str(row) for row in rows()]
     assert len(names) == len(set(names))
     assert set(names) >= SHARE
@@ -83,7 +83,7 @@ def test_an_agent_has_one_daemon_in_every_order(row: Row) -> None:
         home.user.start_agent("mute", *script("agent.py", "beat=0.3/hush"), options=("--stall-after", "4s"))
         for name in ("well", "mute"):
             taker.world.wait_event("agent.first_beat", name=name)
-        # `run` lets an agent begin, and beat, when the daemon does not answer at once to what its pid is.
+        # `run` lets an agent begin, and beat, even if the daemon does not answer its registration of the pid at once.
         wait_for(lambda: all(one["pid"] for one in taker.agents().values()), "its pid is told")
         pids = {name: int(one["pid"]) for name, one in taker.agents().items()}
         (home.user.world.dir / "hush").touch()
@@ -100,7 +100,7 @@ def test_an_agent_has_one_daemon_in_every_order(row: Row) -> None:
             holder = next(seat for seat in living if seat.held())
             before = holder.agents()["well"]["beats"]
             wait_for(lambda: holder.agents()["well"]["beats"] > before + 2, "it is heard")
-            holder.world.wait_sweeps(12)  # longer than it may be silent
+            holder.world.wait_sweeps(12)  # longer than the allowed silence
         assert alive(pids["well"])
         assert home.user.world.witnessed() == []
         assert home.signalled() <= {pids["mute"]}

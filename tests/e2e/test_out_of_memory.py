@@ -17,8 +17,8 @@ def run_in(world: World, cgroup: Path, name: str, command: str) -> None:
 
 
 @needs_v1("memory")
-def test_the_kernels_kill_for_want_of_memory_is_told_as_such(world: World) -> None:
-    """A neighbour of the same cgroup that somebody kills later is not held to be the kernel's victim too."""
+def test_an_oom_kill_by_the_kernel_is_reported_as_such(world: World) -> None:
+    """A neighbour in the same cgroup, later killed by a process, is not reported as the kernel's victim too."""
     world.start()
     with scratch("memory") as cgroup:
         (cgroup / "memory.limit_in_bytes").write_text(str(96 << 20))

@@ -1,4 +1,4 @@
-"""An agent of `run` gets a cgroup of its own; what it started is found there, over restarts and when it is gone."""
+"""An agent of `run` gets its own cgroup; its processes are found there, over restarts and when it is gone."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.world import BIN, World, alive, wait_for
 from watchdog.processes import cgroups
 
 SOMEBODY = 12345  # a uid
-# Tells the pids of a plain child, and of one that no marker, session, parent or group shows as the agent's.
+# Reports the pids of a plain child, and of one without marker, session, parent or group of the agent.
 ESCAPE = """
 sleep 300 & echo $! > plain
 (env -i setsid sh -c 'sleep 300 & echo $! > lost.new; mv lost.new lost')
@@ -30,7 +30,7 @@ def main_of(world: World, name: str) -> int:
 
 
 def leaf_of(world: World, name: str) -> str:
-    """The cgroup of its own that an agent was given, which has its id in its name."""
+    """The agent's own cgroup, which has its id in its name."""
 
     def look() -> str | None:
         agent = world.agents().get(name)
@@ -42,8 +42,8 @@ def leaf_of(world: World, name: str) -> str:
 
 
 @needs_v2
-def test_the_next_daemon_knows_it_also_where_the_former_one_could_not_write_it_down(world: World) -> None:
-    """By its name, where the main process sits; another's path that somebody wrote there by hand is not believed."""
+def test_the_next_daemon_knows_it_even_if_the_former_one_could_not_store_it(world: World) -> None:
+    """By its name, where the main process is; another path that was written there by hand is not believed."""
     world.start()
     world.run("mine", "sleep", "300")
     world.run("other", "sleep", "300")
@@ -59,8 +59,8 @@ def test_the_next_daemon_knows_it_also_where_the_former_one_could_not_write_it_d
 
 
 @needs_v2
-def test_what_nothing_else_shows_is_ended_also_by_the_next_daemon(world: World) -> None:
-    """The wrapper, whose child it would become, is gone, and the daemon that made the cgroup too."""
+def test_a_process_with_no_other_trace_is_killed_also_by_the_next_daemon(world: World) -> None:
+    """The wrapper, which would adopt it, is gone, and so is the daemon that made the cgroup."""
     world.start()
     wrapper = world.run("gone", "sh", "-c", ESCAPE)
     lost = pid_in(world.dir / "lost")
@@ -84,8 +84,8 @@ def test_what_nothing_else_shows_is_ended_also_by_the_next_daemon(world: World) 
 
 @needs_v2
 @pytest.mark.faults
-def test_a_tree_that_a_dead_daemon_left_frozen_goes_on(world: World) -> None:
-    """Also where the next one may end nobody."""
+def test_a_tree_that_a_dead_daemon_left_frozen_resumes(world: World) -> None:
+    """Even if the next one may not kill."""
     world.configure(kill={"grace_seconds": 30})
     world.start()
     world.run("deaf", *world.script("agent.py", "deaf", "beat=0.3/3"))
@@ -101,8 +101,8 @@ def test_a_tree_that_a_dead_daemon_left_frozen_goes_on(world: World) -> None:
 
 
 @needs_v2
-def test_who_was_started_by_hand_keeps_his_cgroup(world: World) -> None:
-    """So does one that executes its command already when the daemon comes: what it has started would be left behind."""
+def test_an_agent_started_by_hand_keeps_its_cgroup(world: World) -> None:
+    """So does one that already runs its command when the daemon comes: its children would be left behind."""
     late = world.run("late", "sh", "-c", "touch up; exec sleep 300")
     wait_for((world.dir / "up").exists, "it runs without a daemon")
     world.start()
@@ -133,8 +133,8 @@ def test_a_leaf_that_a_dead_daemon_left_empty_is_removed_and_others_are_not(worl
 
 
 @needs_v2
-def test_a_user_divides_the_cgroup_that_was_delegated_to_him(world: World) -> None:
-    """Without systemd: given to him by its owner, his daemon and his shell below it (cgroup-v2.rst, Delegation)."""
+def test_a_user_divides_the_cgroup_delegated_to_it(world: World) -> None:
+    """Without systemd: delegated, with the user's daemon and shell below it (cgroup-v2.rst, Delegation)."""
     become = ("setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups")
     for path in (world.dir, *world.dir.rglob("*")):
         os.chown(path, SOMEBODY, SOMEBODY)
@@ -158,7 +158,7 @@ def test_a_user_divides_the_cgroup_that_was_delegated_to_him(world: World) -> No
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may divide the cgroups here")
-def test_without_a_cgroup_of_its_own_an_agent_runs_all_the_same(world: World) -> None:
+def test_without_a_cgroup_of_its_own_an_agent_still_runs(world: World) -> None:
     world.start()
     world.run("plain", "true")
     world.wait_status("plain", "completed")
@@ -168,8 +168,8 @@ def test_without_a_cgroup_of_its_own_an_agent_runs_all_the_same(world: World) ->
 
 
 @needs_v2
-def test_who_takes_a_spared_name_in_it_lives_and_is_named(world: World) -> None:
-    """Nobody else tells of it: it is not signalled, and its cgroup can be neither frozen nor removed."""
+def test_a_process_in_it_with_a_spared_name_lives_and_is_reported(world: World) -> None:
+    """There is no other trace of it: it is not signalled, and its cgroup can be neither frozen nor removed."""
     world.start()
     spared = "echo -n ssh-agent > /proc/self/comm; echo $$ > spared.new; mv spared.new spared; read none < fifo; :"
     os.mkfifo(world.dir / "fifo")

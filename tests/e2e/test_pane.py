@@ -1,4 +1,4 @@
-"""An agent in a tmux pane: nudged by a line, and told to leave by its exit keys, by a real daemon and a real tmux."""
+"""An agent in a tmux pane: nudged by a line, and asked to leave by its exit keys, by a real daemon and a real tmux."""
 
 import os
 import shlex
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 
 
 def in_pane(world: World, name: str, *words: str) -> None:
-    """An agent in the one pane of a tmux server of this world's."""
+    """An agent in the only pane of a tmux server for this world."""
     command = [str(BIN / "agent-watchdog"), "run", "--name", name, "--", *world.script("agent.py", *words)]
     tmux = ["tmux", "-S", str(world.dir / "tmux"), "-f", "/dev/null", "new-session", "-d", shlex.join(command)]
     subprocess.run(tmux, cwd=world.dir, env=world.environ, check=True, timeout=60)
@@ -22,7 +22,7 @@ def in_pane(world: World, name: str, *words: str) -> None:
 
 
 def test_stop_types_the_exit_keys_and_the_agent_leaves(world: World) -> None:
-    """No signal is needed; who sits in no pane gets none, and TERM."""
+    """No signal is needed; an agent without a pane gets no keys, and TERM."""
     world.configure(kill={"exit_keys": ["bye", "Enter"], "grace_seconds": 5})
     world.start()
     in_pane(world, "talker", "read")
@@ -40,14 +40,14 @@ def test_stop_types_the_exit_keys_and_the_agent_leaves(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_daemon_killed_beside_its_keys_types_none_again(world: World) -> None:
-    """Killed when the keys are committed: what its helper has begun it may finish, then TERM comes in their place."""
+def test_a_daemon_killed_while_keys_are_typed_types_none_again(world: World) -> None:
+    """Killed when the keys are committed: its helper may finish, then TERM comes instead."""
     world.configure(kill={"exit_keys": ["one", "Enter", "two", "Enter"], "grace_seconds": 5})
     world.start()
     in_pane(world, "talker", "read")
     asked = ["tmux", "-S", str(world.dir / "tmux"), "display-message", "-p", "#{pid}"]
     server = int(subprocess.run(asked, env=world.environ, capture_output=True, check=True, timeout=60).stdout)
-    os.kill(server, signal.SIGSTOP)  # whoever types waits for it
+    os.kill(server, signal.SIGSTOP)  # the helper that types waits for it
     stop = subprocess.Popen(
         [str(BIN / "agent-watchdog"), "stop", "talker"], env=world.environ, stderr=subprocess.DEVNULL
     )
@@ -64,7 +64,7 @@ def test_a_daemon_killed_beside_its_keys_types_none_again(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_nudge_is_typed_and_the_ladder_ends_when_it_helps(world: World) -> None:
+def test_a_nudge_is_typed_and_the_ladder_ends_when_the_agent_obeys(world: World) -> None:
     """The line reaches the agent, which beats; nothing more is done before it is silent again."""
     world.configure(
         sweep={"interval_seconds": 0.3},
@@ -80,8 +80,8 @@ def test_a_nudge_is_typed_and_the_ladder_ends_when_it_helps(world: World) -> Non
 
 
 @pytest.mark.faults
-def test_a_prompt_that_only_its_pane_shows_is_told_once_and_so_is_its_end(world: World) -> None:
-    """Case B2 of an agent that beats and says no state: told with its age, over a restart once; nobody is ended."""
+def test_a_prompt_that_only_its_pane_shows_is_reported_once_and_so_is_its_end(world: World) -> None:
+    """Case B2 for an agent that beats without a state: reported with its age, once over a restart; no kill."""
     world.configure(
         sweep={"interval_seconds": 0.3}, stall={"after_seconds": 3, "prompt_limit_seconds": 2}, log={"level": "debug"}
     )
@@ -106,7 +106,7 @@ def test_a_prompt_that_only_its_pane_shows_is_told_once_and_so_is_its_end(world:
 def at_prompt(
     world: World, name: str, mode: str = "", *, vendor: str = "claude", options: tuple[str, ...] = ()
 ) -> None:
-    """What looks like a vendor's program in the one pane of a tmux server of this world's, when it has drawn."""
+    """A program that looks like a vendor's in the only pane of a tmux server for this world, after its first output."""
     program = f"exec -a {vendor} {shlex.join(world.script('prompting.py', mode))}"
     command = [str(BIN / "agent-watchdog"), "run", "--name", name, *options, "--", "bash", "-c", program]
     tmux = ["tmux", "-u", "-S", str(world.dir / "tmux"), "-f", "/dev/null"]
@@ -152,8 +152,8 @@ def test_an_agent_at_its_first_screen_waits_for_a_person(world: World) -> None:
     assert (world.count("kill.requested", reason="failed_to_start"), world.count("agent.nudged")) == (0, 0)
 
 
-def test_an_agent_that_was_not_prompted_yet_is_no_failed_start(world: World) -> None:
-    """Codex and opencode run no hook before the first prompt. One that hangs is ended, and nobody nudges it first."""
+def test_an_agent_without_its_first_prompt_is_no_failed_start(world: World) -> None:
+    """Codex and opencode run no hook before the first prompt. One that hangs is killed, without a nudge first."""
     world.configure(**STARTING)
     world.start()
     at_prompt(world, "idle", vendor="codex", options=("--stall-after", "6s"))
@@ -166,8 +166,8 @@ def test_an_agent_that_was_not_prompted_yet_is_no_failed_start(world: World) -> 
     assert (world.count("agent.nudged"), world.count("agent.needs_human")) == (0, 0)
 
 
-def test_one_that_has_not_started_gets_no_exit_keys(world: World) -> None:
-    """What it shows is not known, also where its program is nobody's: TERM comes instead."""
+def test_an_agent_that_has_not_started_gets_no_exit_keys(world: World) -> None:
+    """Its screen is unknown, also if its program is; TERM comes instead."""
     world.configure(kill={"exit_keys": ["y", "Enter"], "grace_seconds": 5})
     world.start()
     at_prompt(world, "new", vendor="nobodys", options=("--stall-after", "60s"))
@@ -178,7 +178,7 @@ def test_one_that_has_not_started_gets_no_exit_keys(world: World) -> None:
 
 @pytest.mark.parametrize("mode", ["", pytest.param("stubborn", marks=pytest.mark.faults)])
 def test_stop_sends_no_draft(world: World, mode: str) -> None:
-    """A person's half prompt is cleared before the exit keys; where its program's key leaves it, TERM comes instead."""
+    """A person's half-typed prompt is cleared before the exit keys; if the program's key fails, TERM comes instead."""
     world.configure(kill={"exit_keys": ["/exit", "Enter"], "grace_seconds": 5})
     world.start()
     at_prompt(world, "drafts", mode)
@@ -196,7 +196,7 @@ def test_stop_sends_no_draft(world: World, mode: str) -> None:
 
 
 def wrapped_in_pane(world: World, name: str, *words: str, ends: str = "exec sh") -> str:
-    """An agent below a shell that lives on after it, in a second window of this world's server: its pane."""
+    """An agent below a shell that survives it, in a second window of this world's server: its pane."""
     run = shlex.join([str(BIN / "agent-watchdog"), "run", "--name", name, "--", *world.script("agent.py", *words)])
     tmux = ["tmux", "-S", str(world.dir / "tmux"), "-f", "/dev/null"]
     options = {"cwd": world.dir, "env": world.environ, "check": True, "timeout": 20, "capture_output": True}
@@ -214,7 +214,7 @@ def panes_of(world: World) -> list[str]:
 
 
 def test_a_killed_agents_pane_is_closed_and_its_last_screen_kept(world: World) -> None:
-    """The pane that was made for it, and no other; what it showed is in `why`, without secrets."""
+    """The pane that was made for it, and no other; its last content is in `why`, without secrets."""
     world.start()
     pane = wrapped_in_pane(world, "talker", "read")
     assert pane in panes_of(world)
@@ -261,7 +261,7 @@ def test_a_pane_that_cannot_be_closed_leaves_the_kill_a_success(world: World) ->
 
 @pytest.mark.faults
 def test_a_terminal_that_hangs_delays_a_kill_by_its_limit(world: World) -> None:
-    """The last screen is given up after two seconds, the rest is killed as ever, and the pane is told as not closed."""
+    """The last screen is given up after two seconds, the kill continues, and the pane is reported as not closed."""
     world.start()
     pane = wrapped_in_pane(world, "talker", "read")
     asked = ["tmux", "-S", str(world.dir / "tmux"), "display-message", "-p", "#{pid}"]

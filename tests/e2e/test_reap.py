@@ -1,4 +1,4 @@
-"""What dead agents left: found by identity and marker, shown with the reason, ended and put in order; nobody else's."""
+"""Leftovers of dead agents, and nothing else: found by identity and marker, shown, killed and cleaned up."""
 
 import json
 import os
@@ -17,7 +17,7 @@ Sleeper = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def sleeper(world: World) -> Iterator[Sleeper]:
-    """Starts a process that nobody knows, with this marker; all are ended afterwards."""
+    """Starts a process unknown to the daemon, with this marker; all are killed afterwards."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(marker: str = "", program: str = "sleep") -> subprocess.Popen[bytes]:
@@ -35,27 +35,27 @@ def sleeper(world: World) -> Iterator[Sleeper]:
 
 
 def ended(world: World, name: str) -> str:
-    """An agent that ran and is over; its id."""
+    """An agent that has exited; its id."""
     world.run(name, "true")
     world.wait_status(name, "completed")
     return str(world.story(name)["agent"]["agent_id"])
 
 
 def reap(world: World, *options: str) -> list[dict[str, Any]]:
-    """What `reap --json` found of agents that are known here."""
+    """The result of `reap --json` for agents of this test."""
     found = json.loads(world.cli("reap", "--json", *options, check=False).stdout)["findings"]
     return [one for one in found if one["agent_id"] is not None]
 
 
 def identity_json(pid: int, like: dict[str, Any]) -> str:
-    """A process as a kill request would have committed it."""
+    """A process in the stored form of a kill request."""
     identity = {**like, "pid": pid, "start_ticks": int(started_at(pid) or 0), "pidfd_inode": None}
     rest = {"parent_pid": 1, "uid": os.geteuid(), "name": "sleep", "state": "S", "via": "descent"}
     return json.dumps([{"identity": identity, **rest, "cpu_seconds": 0.0, "rss_bytes": 0}])
 
 
-def test_orphans_are_ended_by_marker_or_identity_and_nobody_else(world: World, sleeper: Sleeper) -> None:
-    """Shown first, with the reason. A stranger's, a spared program and a living agent's stay; `kill` does it, too."""
+def test_only_orphans_found_by_marker_or_identity_are_killed(world: World, sleeper: Sleeper) -> None:
+    """Shown first, with the reason. A stranger's, a spared program and a living agent's stay; `kill` does the same."""
     world.start()
     dead, other = ended(world, "dead"), ended(world, "other")
     world.run("living", "sleep", "1000")
@@ -91,7 +91,7 @@ def test_orphans_are_ended_by_marker_or_identity_and_nobody_else(world: World, s
 
 
 def test_observe_mode_and_a_hold_leave_orphans(world: World, sleeper: Sleeper) -> None:
-    """The daemon's own round at its start finds them: under a hold on all, or observing, it only tells."""
+    """The daemon's own round at its start finds them: under a hold on all, or in observe mode, it only reports."""
     world.start()
     dead = ended(world, "dead")
     world.cli("hold", "--reason", "hands off")
@@ -113,8 +113,8 @@ def test_observe_mode_and_a_hold_leave_orphans(world: World, sleeper: Sleeper) -
     assert orphan.wait(60) == -signal.SIGTERM
 
 
-def test_what_ended_while_nobody_watched_is_put_in_order(world: World, sleeper: Sleeper) -> None:
-    """The daemon is killed, then an agent: the next one closes its row, removes its temp dir and what it left."""
+def test_an_agent_that_died_without_a_daemon_is_cleaned_up(world: World, sleeper: Sleeper) -> None:
+    """The daemon is killed, then an agent: the next daemon closes its row, removes its temp dir and its leftovers."""
     world.start()
     world.run("gone", "sh", "-c", "setsid sleep 1000 & exec sleep 1000", options=("--temp-dir", "auto"))
     agent = world.wait_status("gone", "running")
@@ -135,7 +135,7 @@ def test_what_ended_while_nobody_watched_is_put_in_order(world: World, sleeper: 
 
 
 def test_temp_dirs_of_the_dead_go_after_retention_and_those_of_the_living_stay(world: World) -> None:
-    """Case G1, the job's part: one that was left on purpose, marked and recorded; bytes are told."""
+    """Case G1, the job's part: one that was left on purpose, marked and recorded; bytes are reported."""
     world.configure(cleanup={"trash_retention_hours": 0.0})
     world.start()
     places = {}
@@ -158,8 +158,8 @@ def test_temp_dirs_of_the_dead_go_after_retention_and_those_of_the_living_stay(w
 
 
 @pytest.mark.faults
-def test_a_hook_that_gave_up_is_told_once_and_tried_again(world: World) -> None:
-    """Dead-lettered with one event; when what it lacked is there, `reap` runs it, and then what needs it."""
+def test_a_hook_that_gave_up_is_reported_once_and_tried_again(world: World) -> None:
+    """Dead-lettered with one event; when the missing file is there, `reap` runs it, then dependent hooks."""
     there, seen = world.dir / "there", world.dir / "seen"
     hooks = (
         ("board", f"test -e {there}", "retries = 1"),
@@ -186,8 +186,8 @@ def test_a_hook_that_gave_up_is_told_once_and_tried_again(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_daemon_killed_while_it_ends_orphans_leaves_nobody_stopped(world: World, sleeper: Sleeper) -> None:
-    """SIGKILL after TERM to a deaf orphan: the next daemon withdraws the old order and ends it by one of its own."""
+def test_a_daemon_killed_while_it_kills_orphans_leaves_no_process_stopped(world: World, sleeper: Sleeper) -> None:
+    """SIGKILL after TERM to a deaf orphan: the next daemon withdraws the old order and kills it by a new one."""
     world.configure(kill={"grace_seconds": 3})
     world.start()
     dead = ended(world, "dead")
@@ -208,8 +208,8 @@ def test_a_daemon_killed_while_it_ends_orphans_leaves_nobody_stopped(world: Worl
 
 @pytest.mark.faults
 @pytest.mark.parametrize("worked_in", [False, True])
-def test_a_worktree_that_somebody_sat_in_is_put_in_order_a_day_later(world: World, worked_in: bool) -> None:
-    """He goes: the daemon's own round of the next day moves it. He changed something, or an agent had it: it stays."""
+def test_a_worktree_that_was_in_use_is_cleaned_up_a_day_later(world: World, worked_in: bool) -> None:
+    """The process leaves: the daemon's own round of the next day moves it. Changed, or used by an agent: it stays."""
     world.start()
     repository, tree = make_repository(world.dir / "repo"), world.dir / "tree"
     git(repository, "worktree", "add", "-q", str(tree))
@@ -241,7 +241,7 @@ def test_a_worktree_that_somebody_sat_in_is_put_in_order_a_day_later(world: Worl
 
 @pytest.mark.faults
 def test_reap_by_hand_moves_a_worktree_that_was_in_use_at_once(world: World) -> None:
-    """`--dry-run` shows it with the reason; it stays while he sits there, and for ever when another agent had it."""
+    """`--dry-run` shows it with the reason; it stays while a process is in it, and for ever if another agent had it."""
     world.start()
     repository = make_repository(world.dir / "repo")
     trees = [world.dir / "one", world.dir / "two"]

@@ -1,4 +1,4 @@
-"""Case Q9: an agent whose processes start a successor and end is not called ended while one of them lives."""
+"""Case Q9: an agent whose processes start a successor and exit does not count as killed while one of them lives."""
 
 import os
 import sys
@@ -38,10 +38,10 @@ def world() -> Iterator[World]:
     [(0.03, "pass"), (0.1, "pass"), (0.03, SESSION)],
     ids=["33 a second", "10 a second", "33 a second, each in a session of its own"],
 )
-def test_what_replaces_itself_is_ended_or_not_called_so(world: World, rest: float, more: str) -> None:
-    """Exit 0 says that all are dead, and they are; else it says that it is not done."""
+def test_a_tree_that_replaces_itself_is_killed_or_not_reported_as_killed(world: World, rest: float, more: str) -> None:
+    """Exit 0 says that all are dead, and they are; otherwise it says that it is not done."""
     world.start()
-    going = world.dir / "going"  # what is not ended here ends itself when this is gone
+    going = world.dir / "going"  # survivors exit when this is gone
     going.touch()
     world.registered("relay", sys.executable, "-c", RELAY.format(more=more), str(rest), str(going))
     marker = world.agents()["relay"]["agent_id"]
@@ -60,11 +60,11 @@ def test_what_replaces_itself_is_ended_or_not_called_so(world: World, rest: floa
 @pytest.mark.faults
 @needs_root
 @pytest.mark.parametrize("more", [(), ("session",)], ids=["in one session", "each in a session of its own"])
-def test_what_is_over_before_it_can_be_read_is_not_called_ended_either(more: tuple[str, ...]) -> None:
-    """As fast as they can: 6a015a9 found nobody in its first look behind the kill, and called that a proof.
+def test_a_process_that_exits_before_it_can_be_read_is_not_called_killed_either(more: tuple[str, ...]) -> None:
+    """As fast as possible: 6a015a9 found no process in its first scan after the kill, and took that as proof.
 
-    Of 12 such kills 4 were called done while a process lived, and of those of a relay in C 45 in 48. In a pid namespace
-    of its own: the numbers go round.
+    Of 12 such kills 4 were reported as done while a process lived, and of those of a relay in C 45 of 48. In its own
+    pid namespace: the pids wrap.
     """
     kills = inside("relays", 4, 0.0, *more, pids=600)
     assert not [kill for kill in kills if kill["code"] == 0 and kill["left"]], (kills, os.getloadavg())

@@ -1,4 +1,4 @@
-"""SIGHUP: a good file holds at once for everybody, a bad one changes nothing, and nobody notices the rest."""
+"""SIGHUP: a good file applies at once to all agents, a bad one changes nothing, and nothing else is disturbed."""
 
 import os
 import signal
@@ -30,15 +30,15 @@ def world() -> Iterator[World]:
 
 
 def reload(world: World, event: str) -> dict[str, Any]:
-    """Send SIGHUP and wait for what it comes to."""
+    """Send SIGHUP and wait for the result."""
     assert world.daemon is not None
     before = len(world.events())
     world.daemon.send_signal(signal.SIGHUP)
     return world.wait_event(event, after=before)
 
 
-def test_new_limits_hold_for_agents_that_live(world: World) -> None:
-    """A stalled one that had ten minutes is ended by the new three seconds; its beating neighbour is not."""
+def test_new_limits_apply_to_living_agents(world: World) -> None:
+    """A stalled one that had ten minutes is killed by the new three seconds; its beating neighbour is not."""
     world.start()
     silent = world.run("silent", *world.script("agent.py", "beat=0.2/3", "sleep"))
     well = world.run("well", *world.script("agent.py", "beat=0.2"))
@@ -55,8 +55,8 @@ def test_new_limits_hold_for_agents_that_live(world: World) -> None:
     assert world.json("status")["interval_seconds"] == 0.25
 
 
-def test_the_verb_waits_for_the_outcome_and_fails_with_a_file_that_cannot_be_used(world: World) -> None:
-    """Its exit status and words are what `systemctl reload` shows; another daemon's pid is refused before anything."""
+def test_the_verb_waits_for_the_result_and_fails_with_an_unusable_file(world: World) -> None:
+    """`systemctl reload` shows its exit status and message; another daemon's pid is refused first."""
     world.start()
     assert world.daemon is not None
     world.configure(stall={"after_seconds": 300}, daemon={"host": "another"})
@@ -78,7 +78,7 @@ def test_the_verb_waits_for_the_outcome_and_fails_with_a_file_that_cannot_be_use
     assert world.count("config.invalid") == before == 1
 
 
-def test_new_limits_hold_for_who_comes_afterwards(world: World) -> None:
+def test_new_limits_apply_to_later_agents(world: World) -> None:
     """Also where the control socket was made again meanwhile."""
     world.start()
     for seconds in (300, 400):
@@ -91,7 +91,7 @@ def test_new_limits_hold_for_who_comes_afterwards(world: World) -> None:
 
 
 def test_every_part_follows(world: World, tmp_path: Path) -> None:
-    """Mode, hooks, log level and file, figures; then back."""
+    """Mode, hooks, log level and file, metrics; then back."""
     marker, log, port = tmp_path / "hook ran", tmp_path / "other.log", free_port()
     tmp_path.chmod(0o755)
     world.start()
@@ -127,8 +127,8 @@ def test_every_part_follows(world: World, tmp_path: Path) -> None:
         ("# Being written\n", "has become empty"),
     ],
 )
-def test_a_file_that_cannot_be_used_changes_nothing(world: World, text: str, says: str) -> None:
-    """Told by key in the log and in `status`; mending it ends that. An emptied file is an editor at work."""
+def test_an_unusable_file_changes_nothing(world: World, text: str, says: str) -> None:
+    """Reported by key in the log and in `status`; correcting it ends that. An empty file is an editor at work."""
     world.start()
     good = world.config.read_text()
     world.config.write_text(text)
@@ -143,8 +143,8 @@ def test_a_file_that_cannot_be_used_changes_nothing(world: World, text: str, say
     assert world.json("status")["config_problems"] == []
 
 
-def test_what_is_no_file_any_more_changes_nothing(world: World) -> None:
-    """A directory, a FIFO that nobody writes to, nothing at all: each is one clear line, and nobody waits for it."""
+def test_a_path_that_is_no_longer_a_file_changes_nothing(world: World) -> None:
+    """A directory, a FIFO without a writer, nothing at all: each is one clear line, and nothing waits for it."""
     world.start()
     for make in (os.mkdir, os.mkfifo, None):
         world.config.unlink() if world.config.is_file() else None
@@ -160,7 +160,7 @@ def test_what_is_no_file_any_more_changes_nothing(world: World) -> None:
 
 @pytest.mark.faults
 def test_a_default_file_that_vanishes_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the remove and the rename of an upgrade, "all defaults" would turn observing into ending."""
+    """Between the remove and the rename of an upgrade, "all defaults" would turn observing into killing."""
     default = tmp_path / "agent-watchdog.toml"
     places = Paths(os.geteuid(), str(default), "/state", "/run/x")
     monkeypatch.setattr(settings, "places_for", lambda uid, environ: places)
@@ -178,7 +178,7 @@ def test_a_default_file_that_vanishes_changes_nothing(tmp_path: Path, monkeypatc
 
 
 def test_keys_that_make_another_daemon_wait_for_a_restart(world: World) -> None:
-    """They are named; the rest of the file holds."""
+    """They are named; the rest of the file applies."""
     world.start()
     other = world.dir / "elsewhere"
     world.configure(daemon={"state_dir": str(other), "host": "another"}, kill={"grace_seconds": 4}, stall=LONG)
@@ -194,7 +194,7 @@ def test_keys_that_make_another_daemon_wait_for_a_restart(world: World) -> None:
 
 
 def test_observe_on_the_command_line_stays(world: World) -> None:
-    """The file says "enforce"; who typed --observe meant it for as long as the daemon lives."""
+    """The file says "enforce"; --observe on the command line applies for the whole life of the daemon."""
     world.start("--observe")
     world.configure(kill={"grace_seconds": 2})
 
@@ -205,7 +205,7 @@ def test_observe_on_the_command_line_stays(world: World) -> None:
 
 @pytest.mark.faults
 def test_a_storm_of_reloads_disturbs_no_kill_and_no_beat(world: World) -> None:
-    """200 signals while a stubborn agent is ended: it is ended in order, once; the other's beats are all heard."""
+    """200 signals while a stubborn agent is killed: it is killed in order, once; the other's beats all arrive."""
     world.configure(stall={"after_seconds": 3}, kill={"grace_seconds": 2})
     world.start()
     well = world.run("well", *world.script("agent.py", "beat=0.2"))
@@ -233,8 +233,8 @@ def test_a_storm_of_reloads_disturbs_no_kill_and_no_beat(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_flood_of_reloads_loses_no_word_to_stop(world: World) -> None:
-    """Thousands a second, more than any loop reads: not a line on stderr, a reload a second, and TERM counts."""
+def test_a_flood_of_reloads_loses_no_stop_signal(world: World) -> None:
+    """Thousands a second, more than any loop reads: not a line on stderr, a reload per second, and TERM counts."""
     world.start()
     assert world.daemon is not None
     before, began, sent = len(world.events()), time.monotonic(), 0
@@ -254,8 +254,8 @@ def test_a_flood_of_reloads_loses_no_word_to_stop(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_systemd_hears_of_it(world: World) -> None:
-    """RELOADING=1 with our monotonic clock, then READY=1 with what came of it (sd_notify(3), Type=notify-reload)."""
+def test_systemd_is_notified_of_a_reload(world: World) -> None:
+    """RELOADING=1 with our monotonic clock, then READY=1 with the result (sd_notify(3), Type=notify-reload)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(world.dir / "manager"))
         manager.settimeout(60)
@@ -277,8 +277,8 @@ def test_systemd_hears_of_it(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_the_unit_s_watchdog_is_asked_too(world: World) -> None:
-    """An interval that WatchdogSec= leaves no room for would have systemd kill us."""
+def test_the_watchdog_of_the_unit_is_checked_too(world: World) -> None:
+    """With an interval too long for WatchdogSec=, systemd would kill us."""
     world.start(NOTIFY_SOCKET=str(world.dir / "nobody"), WATCHDOG_USEC="3000000")
     world.configure(sweep={"interval_seconds": 2}, stall=LONG)
 
@@ -286,7 +286,7 @@ def test_the_unit_s_watchdog_is_asked_too(world: World) -> None:
     assert world.json("status")["interval_seconds"] == 0.5
 
 
-def test_a_terminal_that_is_closed_ends_the_daemon_on_it(world: World) -> None:
+def test_closing_its_terminal_ends_the_daemon(world: World) -> None:
     """`make run` in a window: its SIGHUP is a hang-up and no reload."""
     master, slave = os.openpty()
     with world.log.open("ab") as log:
@@ -307,7 +307,7 @@ def test_a_terminal_that_is_closed_ends_the_daemon_on_it(world: World) -> None:
 
 
 def test_a_reload_while_a_hook_runs_disturbs_neither(world: World, tmp_path: Path) -> None:
-    """The running one goes on to its end, once, as it was when it began; the next agent gets the new file's hooks."""
+    """The running hook finishes, once, as it was configured; the next agent gets the new file's hooks."""
     gate, ran = tmp_path / "gate", tmp_path / "ran"
     tmp_path.chmod(0o755)
     os.mkfifo(gate)
@@ -320,7 +320,7 @@ def test_a_reload_while_a_hook_runs_disturbs_neither(world: World, tmp_path: Pat
     world.run("one", "true").wait(60)
     wait_for(lambda: ran.exists() and ran.read_text() == "begun\n", "the hook")
 
-    world.config.write_text(plain + after.replace("echo after", "echo other"))  # the running one is gone from it
+    world.config.write_text(plain + after.replace("echo after", "echo other"))  # without the running one
     assert reload(world, "config.reloaded")["changed"] == ["hook"]
     world.config.write_text("[kill]\ngrace_seconds = -1\n")
     reload(world, "config.invalid")
@@ -356,7 +356,7 @@ busy.set()
 
 
 @pytest.mark.faults
-def test_a_signal_in_the_very_moment_of_the_end_leaves_no_traceback() -> None:
-    """Of "Signal 1 ignored due to race condition", a few times in ten thousand ends in a flood."""
+def test_a_signal_at_the_very_end_leaves_no_traceback() -> None:
+    """Python's "Signal 1 ignored due to race condition" came a few times in ten thousand exits under a flood."""
     done = subprocess.run([sys.executable, "-c", FLOODED], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""`remove --with-messages`: what a foreign registry keeps of an agent that has ended goes, when a person asks."""
+"""`remove --with-messages`: remains of an ended agent in a foreign registry are removed when a person asks."""
 
 import os
 
@@ -9,8 +9,8 @@ from tests.world import World, wait_for
 
 
 @pytest.mark.faults
-def test_its_messages_go_with_it_and_nobody_elses(world: World) -> None:
-    """At its end its entry was closed, and it stays registered; then its messages go, too. Twice is no fault."""
+def test_its_messages_are_removed_with_it_and_no_others(world: World) -> None:
+    """At its end its entry was closed, and it stays registered; then its messages go, too. Repeating it is no error."""
     home = RelayHome(world.dir)
     with world.config.open("a") as config:
         config.write(f'[[source]]\nkind = "agent_relay"\npath = "{home.root}"\n')

@@ -1,4 +1,4 @@
-"""An agent of `run` ends when no daemon is there: the next one knows how, from what its `run` has written down."""
+"""An agent of `run` exits without a daemon: the next one knows how, from the report of its `run`."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def end(world: World, name: str, wrapper: "subprocess.Popen[bytes]") -> None:
 
 
 def ended(world: World, name: str) -> dict[str, Any]:
-    """Its row, once it is closed, with the words of `why`."""
+    """Its row, once it is closed, with the text of `why`."""
     row = world.wait_status(name, "completed", "failed", "killed", "stopped", "lost")
     return {**row, "told": world.story(name)["requests"][-1]["outcome"]["message"]}
 
@@ -50,10 +50,10 @@ def ended(world: World, name: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_who_ended_while_no_daemon_was_there_ended_as_its_run_saw(
+def test_an_agent_that_exited_without_a_daemon_ended_as_its_run_saw(
     world: World, last: str, status: str, code: int | None, number: int | None, words: str
 ) -> None:
-    """Its exit status and its signal are known to the next daemon, and whose word that is."""
+    """The next daemon knows its exit status or signal, and the source."""
     world.start()
     wrapper = waiting(world, "alpha", last)
     world.wait_event("agent.registered", name="alpha")
@@ -69,8 +69,8 @@ def test_who_ended_while_no_daemon_was_there_ended_as_its_run_saw(
     assert "as its `run` recorded at" in " ".join(world.cli("why", "alpha").stdout.split())
 
 
-def test_the_registration_may_be_another_daemons_than_the_start_and_the_end(world: World) -> None:
-    """`run` begins without a daemon, one comes and knows it, goes, and the agent ends: the third one knows how."""
+def test_registration_start_and_end_may_meet_different_daemons(world: World) -> None:
+    """`run` begins without a daemon, one comes and registers it, goes, and the agent exits: the third one knows how."""
     wrapper = waiting(world, "alpha", "exit 5")
     wait_for(lambda: pids_with("WORLD", str(world.dir)), "it runs")
     world.start()
@@ -84,8 +84,8 @@ def test_the_registration_may_be_another_daemons_than_the_start_and_the_end(worl
     assert (row["status"], row["exit_code"]) == ("failed", 5)
 
 
-def test_whose_life_no_daemon_saw_is_in_the_history_and_cleaned_up_after(world: World) -> None:
-    """Registered and closed as it would have been: status, task, hooks; its report goes when that is done."""
+def test_an_agent_that_no_daemon_saw_is_in_the_history_and_cleaned_up_after(world: World) -> None:
+    """Registered and closed as it would have been: status, task, hooks; its report is removed when that is done."""
     with world.config.open("a") as config:
         config.write('[[hook]]\nname = "temp_dir"\nrun = "temp_dir"\n')
     wrapper = world.run(
@@ -110,7 +110,7 @@ def test_whose_life_no_daemon_saw_is_in_the_history_and_cleaned_up_after(world: 
 
 
 def test_a_later_agent_keeps_its_name_and_its_task(world: World) -> None:
-    """What is learnt late of a former run takes nothing from the one that runs."""
+    """A late report about a former run takes nothing from the present one."""
     assert world.run("alpha", "/bin/sh", "-c", "exit 4", options=("--task", "T1")).wait(20) == 4
     former = json.loads(reports(world)[0].read_text())["registration"]["agent_id"]
     kept = reports(world)[0].rename(world.dir / former)
@@ -128,8 +128,8 @@ def test_a_later_agent_keeps_its_name_and_its_task(world: World) -> None:
     assert world.sql("SELECT assigned_agent = ? FROM orchestrator_task".replace("?", f"'{former}'")) == [(0,)]
 
 
-def test_where_run_died_too_nobody_saw_a_success(world: World) -> None:
-    """Both `run` and daemon are killed, and the agent with them: failed, exit status unknown, and said so."""
+def test_without_run_no_success_is_assumed(world: World) -> None:
+    """`run`, daemon and agent are killed: failed, with exit status unknown."""
     world.start()
     wrapper = world.run("alpha", "sleep", "600")
     world.wait_event("agent.pid_known", name="alpha")
@@ -143,14 +143,14 @@ def test_where_run_died_too_nobody_saw_a_success(world: World) -> None:
 
     row = ended(world, "alpha")
     assert (row["status"], row["exit_code"]) == ("failed", None)
-    if row["exit_signal"] is None:  # else an init that reaps late left a zombie, which tells it
+    if row["exit_signal"] is None:  # otherwise an init that reaps late left a zombie, which shows it
         assert row["told"] == "exited by itself, exit status unknown (its `run` exited without reporting its end)"
     assert world.count("agent.crashed", name="alpha") == 1
 
 
 @needs_root
-def test_the_run_of_one_that_dropped_root_is_believed(world: World) -> None:
-    """Its owner is another uid by then, which can neither read nor write what root's `run` has left."""
+def test_the_run_of_an_agent_that_dropped_root_is_believed(world: World) -> None:
+    """Its owner is another uid by then, which can neither read nor write the report of root's `run`."""
     world.dir.chmod(0o755)
     world.start()
     go = world.dir / "go"
@@ -168,8 +168,8 @@ def test_the_run_of_one_that_dropped_root_is_believed(world: World) -> None:
 
 
 @needs_root
-def test_another_uids_report_speaks_for_nobody(world: World) -> None:
-    """A success that a stranger wrote down is none, and it is said why; a stranger's agent comes from nowhere."""
+def test_another_uids_report_has_no_effect(world: World) -> None:
+    """A success written by a stranger does not count, with a reason logged; a stranger cannot invent an agent."""
     world.start()
     wrapper = waiting(world, "alpha", "exit 3")
     world.wait_event("agent.pid_known", name="alpha")

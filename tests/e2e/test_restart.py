@@ -1,4 +1,4 @@
-"""The daemon is killed, stopped and started again: stories end right, nobody pays for our absence."""
+"""The daemon is killed, stopped and started again: each story ends right, and no agent pays for our absence."""
 
 import json
 import os
@@ -21,7 +21,7 @@ TIMES: dict[str, dict[str, Any]] = {
 
 
 def hook(world: World) -> Path:
-    """Configure a hook that adds a line a run; returns the file."""
+    """Configure a hook that adds one line per run; returns the file."""
     seen = world.dir / "hooks"
     with world.config.open("a") as config:
         config.write(
@@ -46,7 +46,7 @@ def temp_dir_of(world: World, name: str) -> Path:
 
 @pytest.mark.faults
 def test_a_daemon_killed_in_the_middle_of_a_kill_ends_the_same_story(world: World) -> None:
-    """SIGKILL after TERM was sent to a deaf agent: the next daemon goes on, hooks run once, others get no signal."""
+    """SIGKILL after TERM was sent to a deaf agent: the next daemon continues, hooks run once, others get no signal."""
     world.configure(**TIMES, kill={"grace_seconds": 8})
     seen = hook(world)
     world.start()
@@ -80,7 +80,7 @@ def test_a_daemon_killed_in_the_middle_of_a_kill_ends_the_same_story(world: Worl
 
 
 def test_a_daemon_killed_during_a_hook_runs_the_hooks_to_their_end(world: World) -> None:
-    """The tree is proved dead and a hook runs when we die: nobody is signalled again, the row is closed after it."""
+    """The tree is proven dead and a hook runs when we die: nothing is signalled again, the row is closed afterwards."""
     world.configure(**TIMES)
     gate = world.dir / "gate"
     os.mkfifo(gate)
@@ -103,7 +103,7 @@ def test_a_daemon_killed_during_a_hook_runs_the_hooks_to_their_end(world: World)
 
 @pytest.mark.faults
 def test_an_operator_s_hold_outlives_the_daemon(world: World) -> None:
-    """Of two that are silent only the one that is not held is ended, by the next daemon; then a kill without grace."""
+    """Of two silent agents, the next daemon kills only the one that is not held; then a kill without grace."""
     world.configure(**TIMES)
     world.start()
     for name in ("held", "free"):
@@ -125,8 +125,8 @@ def test_an_operator_s_hold_outlives_the_daemon(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_nobody_pays_for_five_stall_periods_without_a_daemon(world: World) -> None:
-    """Beats by sdnotify, systemd-notify and `beat`, under `run` and registered; who cannot reach us is told once."""
+def test_no_agent_pays_for_five_stall_periods_without_a_daemon(world: World) -> None:
+    """Beats by sdnotify, systemd-notify and `beat`, under `run` and registered; a lost channel is reported once."""
     world.configure(**TIMES)
     world.start()
     words = {"sdnotify": "beat=0.4", "systemd-notify": "beat=0.6", "beat": "beat=0.6"}
@@ -139,7 +139,7 @@ def test_nobody_pays_for_five_stall_periods_without_a_daemon(world: World) -> No
     world.wait_sweeps(2)
     before = {name: (a["pid"], started_at(a["pid"])) for name, a in world.agents().items()}
     assert world.stop() == 0
-    time.sleep(5 * 2.5)  # the case itself: so long nobody watches
+    time.sleep(5 * 2.5)  # the case itself: no daemon watches for so long
 
     world.start()
     counts = {name: agent["beats"] for name, agent in world.agents().items()}
@@ -158,12 +158,12 @@ def test_nobody_pays_for_five_stall_periods_without_a_daemon(world: World) -> No
 
 
 def test_a_lost_channel_that_is_found_again_is_judged_again(world: World) -> None:
-    """One beat through the new socket ends the exception: the next silence counts as anybody's."""
+    """One beat through the new socket ends the exception: the next silence counts as usual."""
     world.configure(**TIMES)
     world.start()
     world.registered("lost", *world.script("agent.py", "by=sdnotify", "beat=0.4"))
     world.wait_event("agent.first_beat", name="lost")
-    world.wait_sweeps(2)  # who spoke last is written once a sweep
+    world.wait_sweeps(2)  # the last sender is stored once a sweep
     world.crash()
     world.start()
     world.wait_event("agent.channel_lost", name="lost")
@@ -176,9 +176,10 @@ def test_a_lost_channel_that_is_found_again_is_judged_again(world: World) -> Non
 
 @pytest.mark.faults
 def test_a_daemon_killed_every_two_sweeps_still_ends_a_stalled_agent(world: World) -> None:
-    """What was watched is kept: silence goes on over restarts, and a kill goes on where it stood.
+    """Watched silence is kept over restarts, and a kill resumes at its step.
 
-    Two sweeps that count: who speaks through `run` has some seconds to find each new daemon, which are not its silence.
+    Two sweeps that count: an agent that beats through `run` has some seconds to find each new daemon, which are not
+    silence.
     """
     world.configure(**TIMES)
     world.start()
@@ -203,7 +204,7 @@ def test_a_daemon_killed_every_two_sweeps_still_ends_a_stalled_agent(world: Worl
 
 
 def test_an_agent_of_another_boot_is_lost_and_an_impostor_with_its_pid_is_not_touched(world: World) -> None:
-    """Its boot is gone, so none of its processes lives: hooks run, the row says lost, no signal goes out."""
+    """Its boot is gone, so none of its processes lives: hooks run, the row says lost, no signal is sent."""
     world.configure(**TIMES)
     seen = hook(world)
     temp_dir = world.dir / "temp"
@@ -226,7 +227,7 @@ def test_an_agent_of_another_boot_is_lost_and_an_impostor_with_its_pid_is_not_to
     assert world.witnessed() == []
 
 
-def test_who_ended_while_nobody_watched_is_found_at_the_start(world: World) -> None:
+def test_an_agent_that_exited_without_a_daemon_is_found_at_start(world: World) -> None:
     """Its row is closed, its temp dir removed, what it left behind in a session of its own ended."""
     world.configure(**TIMES)
     seen = hook(world)
@@ -249,8 +250,8 @@ def test_who_ended_while_nobody_watched_is_found_at_the_start(world: World) -> N
     assert runs(seen, "gone") == [ended["status"]]
 
 
-def test_what_was_told_once_is_not_told_again_by_the_next_daemon(world: World) -> None:
-    """First word, waiting, an end that comes soon: each is one line of the story, however often we are killed."""
+def test_reports_made_once_are_not_repeated_by_the_next_daemon(world: World) -> None:
+    """First beat, waiting, an expiry that is near: each is one line of the history, however often we are killed."""
     world.configure(**TIMES)
     world.start()
     world.registered("ready", *world.script("agent.py", "sleep"))
@@ -274,8 +275,8 @@ def test_what_was_told_once_is_not_told_again_by_the_next_daemon(world: World) -
 
 
 @pytest.mark.faults
-def test_a_daemon_that_is_killed_again_and_again_ends_the_mute_and_nobody_else(world: World) -> None:
-    """Case Q8: killed each three seconds, with a limit of six. Silence adds up over its lives; who beats is heard."""
+def test_a_daemon_that_is_killed_again_and_again_kills_the_mute_agent_and_no_other(world: World) -> None:
+    """Case Q8: killed every three seconds, with a limit of six. Silence adds up over its lives; beats are received."""
     times: dict[str, dict[str, Any]] = {"sweep": {"interval_seconds": 1}, "stall": {"after_seconds": 6}}
     world.configure(**{**TIMES, **times})
     world.start()
@@ -286,7 +287,7 @@ def test_a_daemon_that_is_killed_again_and_again_ends_the_mute_and_nobody_else(w
         world.wait_event("agent.first_beat", name=name) if name != "run" else None
     mute = world.story("mute")["agent"]["pid"]
     for _ in range(25):
-        time.sleep(3)  # so long it lives
+        time.sleep(3)  # its life
         world.crash()
         if not alive(mute):
             break
@@ -298,8 +299,8 @@ def test_a_daemon_that_is_killed_again_and_again_ends_the_mute_and_nobody_else(w
 
 
 @pytest.mark.faults
-def test_who_needs_longer_to_find_the_daemon_than_that_lives_is_not_silent(world: World) -> None:
-    """Case Q8: it asks by HTTP, and is back four seconds after each start; no daemon lives for so long."""
+def test_an_agent_that_needs_longer_to_find_the_daemon_than_that_lives_is_not_silent(world: World) -> None:
+    """Case Q8: it beats over HTTP, and is back four seconds after each start; no daemon lives that long."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2}})
     world.start()
     process = world.registered("slow", *world.script("agent.py", "sleep"))
@@ -308,6 +309,6 @@ def test_who_needs_longer_to_find_the_daemon_than_that_lives_is_not_silent(world
     for _ in range(6):
         world.crash()
         world.start()
-        time.sleep(1)  # so long it lives
+        time.sleep(1)  # its life
     assert alive(process.pid)
     assert not world.count("kill.requested")

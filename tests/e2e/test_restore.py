@@ -1,4 +1,4 @@
-"""Work that an ended agent left comes back byte for byte, also by a daemon that never heard of that agent."""
+"""Work left by an ended agent comes back byte for byte, also by a daemon that does not know the agent."""
 
 import os
 from pathlib import Path
@@ -31,12 +31,12 @@ def dirty_agent(world: World, name: str) -> Path:
 
 
 def git_status_of(files: dict[str, bytes]) -> str:
-    """What a tree held, to compare with."""
+    """The state of a tree, for comparison."""
     return repr(sorted(files.items()))
 
 
 def test_restore_lists_and_brings_back_also_after_a_reinstall(world: World) -> None:
-    """First by the daemon that put it there, then by one with an empty registry, from within the repository."""
+    """By the daemon that moved it to the trash, then by one with an empty registry, from within the repository."""
     repository = make_repository(world.dir / "repo")
     world.configure(cleanup=RESCUE)
     world.start()
@@ -72,7 +72,7 @@ def test_restore_lists_and_brings_back_also_after_a_reinstall(world: World) -> N
     assert git(trees[1], "symbolic-ref", "HEAD").strip() == "refs/heads/work-beta"
 
 
-def test_ignored_work_outlives_the_time_of_the_trash(world: World) -> None:
+def test_ignored_work_outlives_the_retention_of_the_trash(world: World) -> None:
     """Case P8: the reaper, `restore` and the hook name it; it comes back."""
     make_repository(world.dir / "repo")
     world.configure(cleanup=RESCUE | {"trash_retention_hours": 0})
@@ -87,7 +87,7 @@ def test_ignored_work_outlives_the_time_of_the_trash(world: World) -> None:
 
 
 def test_the_reaper_empties_the_trash_after_its_time(world: World) -> None:
-    """Refs stay; `restore` says that they are what is left. What git ignores is no work here: its name says so."""
+    """Refs stay; `restore` says that only they are left. A file that git ignores is no work here: its name says so."""
     repository = make_repository(world.dir / "repo")
     world.configure(cleanup=RESCUE | {"trash_retention_hours": 0, "rebuildable": ["*.db"]})
     world.start()

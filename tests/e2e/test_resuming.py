@@ -1,4 +1,4 @@
-"""The conversation of an agent that is stopped: captured first, told with the result, and purged only when asked."""
+"""The conversation of a stopped agent: captured first, reported with the result, and purged only on request."""
 
 import sys
 import uuid
@@ -9,8 +9,8 @@ import pytest
 from tests.e2e.test_claude_sessions import session
 from tests.world import World, wait_for
 
-ID = str(uuid.uuid4())  # each process that runs tests has its own: who carries one keeps it from being purged
-# As Claude Code does: at its end it takes its own entry of the list away.
+ID = str(uuid.uuid4())  # unique per test process: a running process with the id prevents the purge
+# As Claude Code does: at its exit it removes its own entry from the list.
 AGENT = """
 import os, signal, sys
 import uuid
@@ -24,7 +24,7 @@ while True: signal.pause()
 
 
 def claude(world: World, name: str) -> tuple[int, Path]:
-    """An agent that looks like one, and its transcript."""
+    """An agent that looks like Claude Code, and its transcript."""
     home = world.dir / ".claude"
     (world.dir / "ready").unlink(missing_ok=True)
     process = world.registered(
@@ -39,8 +39,8 @@ def claude(world: World, name: str) -> tuple[int, Path]:
 
 
 @pytest.mark.faults
-def test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged(world: World) -> None:
-    """Its list is gone with it: what was captured before is told, also the second time; a purge is told, too."""
+def test_a_stopped_conversation_can_be_resumed_until_it_is_purged(world: World) -> None:
+    """The list is gone with the agent: the captured conversation is reported, also the second time; so is a purge."""
     world.start()
     _, transcript = claude(world, "alpha")
     resume = f"cd {world.dir} && claude --resume {ID}"
@@ -56,7 +56,7 @@ def test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged(world: 
     assert "already stopped since" in again.stdout and "lunch" in again.stdout
     assert f"to resume: {resume}" in again.stdout
 
-    wait_for(  # the Claude Code of a test beside this one, which does not say its session
+    wait_for(  # the Claude Code of a concurrent test, which does not report its session
         lambda: "does not say which session" not in world.cli("purge", "alpha", check=False).stderr, "no other runs", 60
     )
     shown = world.cli("purge", "alpha", check=False)
@@ -72,12 +72,12 @@ def test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged(world: 
 
 
 @pytest.mark.faults
-def test_a_daemon_killed_in_the_middle_of_a_stop_still_tells_the_conversation(world: World) -> None:
-    """It was committed with the first step: by the time of the next daemon its list is gone."""
+def test_a_daemon_killed_in_the_middle_of_a_stop_still_reports_the_conversation(world: World) -> None:
+    """It was committed with the first step: when the next daemon comes, the list is gone."""
     world.configure(kill={"grace_seconds": 30, "stop_pause_seconds": 30})
     world.start()
     pid, _ = claude(world, "alpha")
-    world.ask("POST", "/v1/agents/alpha/beat", {"state": "working"})  # it hears, so it is given time
+    world.ask("POST", "/v1/agents/alpha/beat", {"state": "working"})  # it reads answers, so it is given time
     world.ask("POST", "/v1/stop", {"targets": ["alpha"], "wait": False})
     world.wait_event("stop.asked", name="alpha")
     world.crash()

@@ -1,6 +1,6 @@
-"""Esc in Claude Code, a failed turn in Codex: no hook tells of it, the program's own session file does.
+"""Esc in Claude Code, a failed turn in Codex: no hook reports it, but the program's own session file does.
 
-The next hook's word counts again.
+The next hook's report counts again.
 """
 
 import json
@@ -32,7 +32,7 @@ def event(name: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["hooks", "source"])
-def test_esc_ends_what_it_did(world: World, listed: bool) -> None:
+def test_esc_ends_its_activity(world: World, listed: bool) -> None:
     """V3: with and without that list as a [[source]]: at its prompt it is idle, for ever; a prompt wakes it again."""
     home = world.dir / ".claude"
     with world.config.open("a") as config:
@@ -59,8 +59,8 @@ def test_esc_ends_what_it_did(world: World, listed: bool) -> None:
         assert not world.count("kill.requested")
 
 
-def test_a_file_that_is_not_kept_up_to_date_hides_no_stall(world: World) -> None:
-    """It has said `idle` since before the prompt: who falls silent then is stalled."""
+def test_an_outdated_file_hides_no_stall(world: World) -> None:
+    """It has said `idle` since before the prompt: an agent that then falls silent is stalled."""
     home = world.dir / ".claude"
     with world.config.open("a") as config:
         config.write('[[policy]]\nmatch = { type = "claude" }\nladder = ["warn"]\nafter_seconds = 3\n')

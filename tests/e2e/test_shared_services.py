@@ -1,4 +1,4 @@
-"""An app server that many sessions share: each session is an agent, or a part of one, and nobody owns the server."""
+"""An app server shared by many sessions: each session is an agent, or part of one; the server belongs to no agent."""
 
 import json
 import os
@@ -27,13 +27,13 @@ def codex(world: World) -> Iterator[FakeCodex]:
 
 
 def fresh() -> str:
-    """An id that says that its session begins now."""
+    """A session id with the present time as its start."""
     stamp = f"{int(time.time() * 1000):012x}"
     return f"{stamp[:8]}-{stamp[8:]}-7000-8000-{os.urandom(6).hex()}"
 
 
 def begin(codex: FakeCodex, session: str, directory: Path, agent: str) -> None:
-    """Its first event, until the daemon knows whose it is: a hook waits only a moment for it."""
+    """Send its first event until the daemon knows its agent: a hook waits only a moment for the daemon."""
     start = event(session, directory, "SessionStart", source="startup")
     wait_for(lambda: codex.does(start) and beats(codex.world, agent), f"{agent} is heard")
 
@@ -44,13 +44,13 @@ def beats(world: World, name: str) -> int:
 
 
 def members(world: World, name: str) -> set[int]:
-    """Its tree as it is now: a look for orphans has all trees seen anew, which a sweep does once a minute."""
+    """Its present tree: a search for orphans scans all trees again, which a sweep does once a minute."""
     assert world.ask("POST", "/v1/reap", {"dry_run": True})[0] == 200
     return {each["pid"] for each in world.ask("GET", f"/v1/agents/{name}")[1]["agent"]["members"]}
 
 
 def two(codex: FakeCodex) -> tuple[Path, Path, int, int]:
-    """Two clients in directories of their own, each with a session whose command runs."""
+    """Two clients in their own directories, each with a session whose command runs."""
     world = codex.world
     world.configure(log={"level": "debug"})
     world.start()
@@ -58,7 +58,7 @@ def two(codex: FakeCodex) -> tuple[Path, Path, int, int]:
     begin(codex, FIRST, one, "one")
     begin(codex, SECOND, other, "two")
     tools = codex.tool(FIRST), codex.tool(SECOND)
-    limit = SCAN_EVERY + PATIENCE  # both rest: nothing calls for a scan before the minute is over
+    limit = SCAN_EVERY + PATIENCE  # both rest: nothing triggers a scan before the minute is over
     for name, tool in zip(("one", "two"), tools, strict=True):
         wait_for(lambda: tool in members(world, name), f"the command of {name} is seen", limit)  # noqa: B023 - at once
     assert not {codex.pid, tools[1]} & members(world, "one")
@@ -67,7 +67,7 @@ def two(codex: FakeCodex) -> tuple[Path, Path, int, int]:
 
 
 def test_the_end_of_the_first_leaves_the_server_and_the_others_command(world: World, codex: FakeCodex) -> None:
-    """V1a: its client ends by itself; its own command ends with it."""
+    """V1a: its client exits by itself; its own command is killed with it."""
     _, _, mine, theirs = two(codex)
     client = world.agents()["one"]["pid"]
     os.kill(client, signal.SIGTERM)
@@ -80,18 +80,21 @@ def test_the_end_of_the_first_leaves_the_server_and_the_others_command(world: Wo
 
 
 def members_ever(world: World, name: str) -> set[int]:
-    """Who was ended of it."""
+    """The members that were killed."""
     answer = world.story(name)["requests"]
     return {each["pid"] for request in answer for each in request["outcome"].get("processes", [])}
 
 
 def denied(codex: FakeCodex, hook: dict[str, object]) -> None:
-    """The session's next calls are: a hook that is not answered in its time lets its program go on, once."""
+    """Whether the session's next calls are denied: a hook without a timely answer lets its program continue, once."""
     wait_for(lambda: "deny" in codex.does(hook)["stdout"], "a tool call is denied")
 
 
-def test_the_kill_of_one_ends_its_client_and_its_own_commands(world: World, codex: FakeCodex) -> None:
-    """V1b: proved dead; the other session's command lives, and the answer says what is shared. Its work is over."""
+def test_killing_one_kills_its_client_and_its_own_commands(world: World, codex: FakeCodex) -> None:
+    """V1b: proven dead; the other session's command lives, and the answer names the shared service.
+
+    Its work is over.
+    """
     _, other, mine, theirs = two(codex)
     done = world.json("kill", "two")
     assert done["success"], done
@@ -104,7 +107,7 @@ def test_the_kill_of_one_ends_its_client_and_its_own_commands(world: World, code
 
 
 def test_a_reap_leaves_them_alone(world: World, codex: FakeCodex) -> None:
-    """The marker of an agent that has ended is on all of it, and none of it is an orphan."""
+    """All of it has the marker of an agent that has ended, and none of it is an orphan."""
     _, _, _, theirs = two(codex)
     own = world.agents()["one"]["cgroup"]
     assert own is None or own in Path(f"/proc/{codex.pid}/cgroup").read_text()  # the server never left it
@@ -115,8 +118,8 @@ def test_a_reap_leaves_them_alone(world: World, codex: FakeCodex) -> None:
     assert all(map(alive, (codex.pid, theirs, nobodys)))
 
 
-def test_the_stop_of_one_leaves_the_other_and_the_server(world: World, codex: FakeCodex) -> None:
-    """Its session is told at its next hook, and only that one; then its client and its command are ended."""
+def test_stopping_one_leaves_the_other_and_the_server(world: World, codex: FakeCodex) -> None:
+    """Its session, and only that one, gets the request at its next hook; then its client and its command are killed."""
     one, other, mine, theirs = two(codex)
     done = world.json("stop", "two")
     assert done["success"], done
@@ -127,8 +130,8 @@ def test_the_stop_of_one_leaves_the_other_and_the_server(world: World, codex: Fa
     assert not codex.does(event(FIRST, one, "PreToolUse", **tool))["stdout"]
 
 
-def test_a_session_that_begins_anew_is_not_its_ended_agents(world: World, codex: FakeCodex) -> None:
-    """The server keeps the marker of the one that was ended: what it left is looked for, and this is none of it."""
+def test_a_resumed_session_does_not_belong_to_its_killed_agent(world: World, codex: FakeCodex) -> None:
+    """The server keeps the marker of the killed agent: its leftovers are searched for, and this is none."""
     one, _, _, _ = two(codex)
     world.json("kill", "one")
     name = f"codex-one-{FIRST[-8:]}"
@@ -151,7 +154,7 @@ time.sleep(300)
 
 
 def test_the_same_session_in_another_server_is_not_touched(world: World, codex: FakeCodex) -> None:
-    """Of a copied home directory, or of agents that another daemon watches: an id alone proves nothing."""
+    """From a copied home directory, or of agents that another daemon watches: an id alone proves nothing."""
     _, _, mine, _ = two(codex)
     told = world.dir / "told"
     (world.dir / "another.py").write_text(ANOTHER.format(session=FIRST, told=str(told)))
@@ -176,8 +179,8 @@ session.wait()
 """
 
 
-def test_a_background_service_of_claude_is_nobodys_and_its_sessions_are_agents(world: World) -> None:
-    """V1b: `claude --bg` ends at once; the service that it started, and the session there, go on and are told of."""
+def test_a_background_service_of_claude_belongs_to_no_agent_and_its_sessions_are_agents(world: World) -> None:
+    """V1b: `claude --bg` exits at once; its service, and the session there, continue and are reported."""
     world.start()
     hook = f"{BIN}/agent-watchdog beat --from claude"
     python, up = os.path.realpath(sys.executable), world.dir / "up"
@@ -205,7 +208,7 @@ def test_a_background_service_of_claude_is_nobodys_and_its_sessions_are_agents(w
 
 
 def test_a_session_counts_for_the_agent_whose_client_began_it(world: World, codex: FakeCodex) -> None:
-    """V2: under --stall-after it has started, and its silence counts from its last word, not from the other one's."""
+    """V2: under --stall-after it has started; its silence counts from its own last beat, not the other's."""
     world.configure(stall={"after_seconds": 3, "start_limit_seconds": 4})
     world.start()
     one = codex.start("one", "--stall-after", "600s", serves=True)
@@ -221,8 +224,8 @@ def test_a_session_counts_for_the_agent_whose_client_began_it(world: World, code
     assert world.agents()["one"]["status"] == "running"
 
 
-def test_a_session_of_nobodys_is_an_agent_of_its_own(world: World, codex: FakeCodex) -> None:
-    """Its client is not watched: it is told of, can be ended by its name, and its end is its row's."""
+def test_a_session_without_a_watched_client_is_its_own_agent(world: World, codex: FakeCodex) -> None:
+    """Its client is not watched: it is reported, can be killed by name, and its end closes its row."""
     world.start()
     codex.start("one", serves=True)
     name = f"codex-elsewhere-{THIRD[-8:]}"
@@ -240,8 +243,8 @@ def test_a_session_of_nobodys_is_an_agent_of_its_own(world: World, codex: FakeCo
     assert world.agents()["one"]["status"] == "running"
 
 
-def test_a_session_that_two_may_have_begun_ends_with_neither(world: World, codex: FakeCodex) -> None:
-    """Both are known to live, though they promised beats; a kill says which agent stands for the session."""
+def test_a_session_that_two_clients_may_have_begun_ends_with_neither(world: World, codex: FakeCodex) -> None:
+    """Both count as alive, though they promised beats; a kill reports which agent stands for the session."""
     world.configure(stall={"after_seconds": 3, "start_limit_seconds": 4}, log={"level": "debug"})
     world.start()
     place = codex.start("one", "--stall-after", "2s", place="api", serves=True)
@@ -261,19 +264,19 @@ def test_a_session_that_two_may_have_begun_ends_with_neither(world: World, codex
     assert not alive(tool)
 
 
-def test_who_came_later_did_not_begin_it(world: World, codex: FakeCodex) -> None:
+def test_a_later_client_did_not_begin_an_older_session(world: World, codex: FakeCodex) -> None:
     """One directory, one after the other: the first one's session is older than the second client."""
     world.start()
     place = codex.start("one", place="api", serves=True)
     session = fresh()
-    time.sleep(1.2)  # the start of a process is compared with a slack of a second
+    time.sleep(1.2)  # the start of a process is compared with a tolerance of a second
     codex.start("two", place="api")
     begin(codex, session, place, "one")
     assert not beats(world, "two")
 
 
 def test_a_session_ends_with_its_server(world: World, codex: FakeCodex) -> None:
-    """The server was restarted or has crashed: a session without a client of its own is over, a client is not."""
+    """The server was restarted or has crashed: a session without its own client is over, a client is not."""
     _, _, _, _ = two(codex)
     name = f"codex-elsewhere-{THIRD[-8:]}"
     begin(codex, THIRD, Path("/srv/elsewhere"), name)
@@ -283,8 +286,8 @@ def test_a_session_ends_with_its_server(world: World, codex: FakeCodex) -> None:
     assert {world.agents()[each]["status"] for each in ("one", "two")} == {"running"}
 
 
-def test_a_restarted_daemon_knows_whose_a_session_is(world: World, codex: FakeCodex) -> None:
-    """Before its next word: the kill of its agent ends its commands all the same."""
+def test_a_restarted_daemon_knows_the_agent_of_a_session(world: World, codex: FakeCodex) -> None:
+    """Before its next beat: killing its agent kills its commands all the same."""
     _, _, mine, theirs = two(codex)
     world.stop()
     world.start()
@@ -294,8 +297,8 @@ def test_a_restarted_daemon_knows_whose_a_session_is(world: World, codex: FakeCo
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process of another uid")
-def test_nobody_speaks_for_another_users_service(world: World, codex: FakeCodex) -> None:
-    """Nor does root: what its hooks say is of root's own agents."""
+def test_beats_for_another_users_service_do_not_count(world: World, codex: FakeCodex) -> None:
+    """Not even root's: its hooks report about root's own agents."""
     world.start()
     place = codex.start("one", serves=True)
     begin(codex, FIRST, place, "one")
@@ -310,8 +313,8 @@ def test_nobody_speaks_for_another_users_service(world: World, codex: FakeCodex)
     assert beats(world, "one") == before
 
 
-def test_nobody_speaks_for_a_service_that_is_none(world: World, codex: FakeCodex) -> None:
-    """Nor below the daemon itself, nor below a process that is not there."""
+def test_beats_for_a_process_that_is_no_service_do_not_count(world: World, codex: FakeCodex) -> None:
+    """Nor below the daemon itself, nor below a process that does not exist."""
     world.start()
     codex.start("one", serves=True)
     body: dict[str, Any] = {"session": FIRST, "type": "codex", "cwd": "/", "beat": {"state": "working"}}

@@ -1,4 +1,4 @@
-"""What speaks for an agent and what does not, with a real daemon and real processes."""
+"""Evidence that counts for an agent and evidence that does not, with a real daemon and real processes."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ TIMES: dict[str, dict[str, Any]] = {
 
 
 def test_a_living_beat_thread_does_not_save_a_work_loop_that_stands_still(world: World) -> None:
-    """Case B5: beats with the same progress for ever are ended; without a progress, or idle, they are not."""
+    """Case B5: an agent that beats with unchanged progress is killed; one without a progress, or idle, is not."""
     world.configure(**TIMES)
     world.start()
     world.run("plain", *world.script("agent.py", "witness", "beat=0.2"))
@@ -44,8 +44,8 @@ def _is_named(world: World, name: str, words: str) -> bool:
 
 
 @pytest.mark.faults
-def test_what_grows_while_an_agent_is_silent_delays_its_end(world: World) -> None:
-    """Transcript, log, bytes: each alone keeps a silent agent alive, told as late; one with none of them is ended."""
+def test_growth_while_an_agent_is_silent_delays_its_kill(world: World) -> None:
+    """Transcript, log, bytes: each alone keeps a silent agent alive, reported as late; one without any is killed."""
     world.configure(sweep={"interval_seconds": 0.3}, stall={"after_seconds": 2, "busy_limit_seconds": 600})
     world.start()
     files = {name: world.dir / name for name in ("transcript", "log", "still")}
@@ -66,14 +66,14 @@ def test_what_grows_while_an_agent_is_silent_delays_its_end(world: World) -> Non
 
     assert {name: agent["status"] for name, agent in silent.items()} == dict.fromkeys(silent, "running")
     assert all(agent["silence_seconds"] >= 2 for agent in silent.values())
-    # One thing is named at a time, and a shell that starts a program in each round moves 50 kB/s now and then.
+    # One source is named at a time, and a shell that starts a program in each round moves 50 kB/s now and then.
     for name, words in (("writes", "transcript grew"), ("logs", "log grew"), ("moves", "moved")):
         wait_for(partial(_is_named, world, name, words), f"{name}: {words}")
 
 
 @pytest.mark.faults
-def test_a_prompt_is_told_once_also_over_a_restart_and_so_is_its_end(world: World) -> None:
-    """Case B2: who waits for a human is never ended; a short prompt is not told, an idle one asks for nobody."""
+def test_a_prompt_and_its_end_are_reported_once_also_over_a_restart(world: World) -> None:
+    """Case B2: an agent that waits for a human is never killed; a short prompt is not reported, nor is an idle one."""
     world.configure(
         sweep={"interval_seconds": 0.3},
         stall={"after_seconds": 1, "prompt_limit_seconds": 3},
@@ -89,7 +89,7 @@ def test_a_prompt_is_told_once_also_over_a_restart_and_so_is_its_end(world: Worl
     world.wait_event("agent.waiting", name="idle")
     assert world.stop() == 0
     world.start()
-    world.wait_sweeps(14)  # more than the limit
+    world.wait_sweeps(14)  # longer than the limit
     assert [e["name"] for e in world.events() if e["event"] == "agent.needs_human"] == ["asks"]
 
     world.cli("beat", "--agent", "asks", "--state", "idle")
@@ -100,8 +100,8 @@ def test_a_prompt_is_told_once_also_over_a_restart_and_so_is_its_end(world: Worl
     assert world.witnessed() == []
 
 
-def test_the_end_of_a_time_to_live_is_told_before_it_comes(world: World) -> None:
-    """Once, a tenth of the time before; then it is ended although it beats."""
+def test_the_expiry_of_a_time_to_live_is_reported_in_advance(world: World) -> None:
+    """Once, a tenth of the time before; then the agent is killed although it beats."""
     world.configure(sweep={"interval_seconds": 0.1})
     world.start()
     world.run("short", *world.script("agent.py", "beat=0.2"), options=("--ttl", "4s"))
@@ -116,8 +116,8 @@ def test_the_end_of_a_time_to_live_is_told_before_it_comes(world: World) -> None
 @pytest.mark.faults
 @pytest.mark.skipif(not Path("/proc/pressure/cpu").exists(), reason="this kernel tells no pressure")
 @pytest.mark.timeout(240)
-def test_an_overloaded_host_holds_and_a_really_mute_agent_is_ended_at_the_cap(world: World) -> None:
-    """Case C8: eight spinning programs; who beats lives, who is mute waits for `max_seconds` and no longer."""
+def test_an_overloaded_host_delays_the_kill_of_a_really_mute_agent_up_to_the_cap(world: World) -> None:
+    """Case C8: eight spinning programs; a beating agent lives, a mute one waits for `max_seconds` and no longer."""
     world.configure(
         sweep={"interval_seconds": 0.5},
         stall={"after_seconds": 5},

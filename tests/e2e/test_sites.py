@@ -1,4 +1,4 @@
-"""A path that was an agent's and is somebody else's now: nothing there is touched."""
+"""A path that was an agent's and belongs to others now: nothing there is touched."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def left_agent(world: World, *options: str) -> None:
     wait_for(lambda: "directory" in world.sql("SELECT sites FROM agent_lifecycle")[0][0], "what lies there was seen")
     world.crash()
     for pid in (wrapper.pid, agent["pid"]):
-        with suppress(ProcessLookupError):  # it has ended with the one before
+        with suppress(ProcessLookupError):  # it was killed with the one before
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda pid=pid: not alive(pid), "it is dead")  # type: ignore[misc]
 
@@ -32,8 +32,8 @@ def end_of(world: World, hook: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_worktree_that_was_made_there_since_stays(world: World, known: bool) -> None:
-    """Case P6: clean, merged, with an ignored file. Also of a row of version 0.1, which knows of no such thing."""
+def test_a_worktree_made_at_the_same_path_later_stays(world: World, known: bool) -> None:
+    """Case P6: clean, merged, with an ignored file. Also for a row of version 0.1, which has no site."""
     repository, tree = make_repository(world.dir / "repo"), world.dir / "wt"
     git(repository, "worktree", "add", "-q", "-b", "work", str(tree))
     left_agent(world, "--worktree", str(tree))
@@ -52,8 +52,8 @@ def test_a_worktree_that_was_made_there_since_stays(world: World, known: bool) -
     assert world.json("restore")["restorable"] == []
 
 
-def test_its_own_goes_as_ever(world: World) -> None:
-    """The same with nobody in between; an agent that makes its tree itself after it was registered is no stranger."""
+def test_its_own_worktree_is_removed_as_usual(world: World) -> None:
+    """The same without a change in between; an agent that makes its tree itself after registration is no stranger."""
     repository, tree = make_repository(world.dir / "repo"), world.dir / "wt"
     git(repository, "worktree", "add", "-q", "-b", "work", str(tree))
     left_agent(world, "--worktree", str(tree))
@@ -65,8 +65,8 @@ def test_its_own_goes_as_ever(world: World) -> None:
     assert hook["outcome"] == "done", hook
 
 
-def test_a_directory_that_was_made_at_a_temp_dirs_path_since_stays(world: World) -> None:
-    """The sibling: a temp dir is deleted at once, and without a trash."""
+def test_a_directory_made_at_a_temp_dirs_path_later_stays(world: World) -> None:
+    """The sibling: a temp dir is deleted at once, without a trash."""
     place = Path(
         subprocess.run(["mktemp", "-d", str(world.dir / "t.XXXX")], capture_output=True, text=True).stdout[:-1]
     )

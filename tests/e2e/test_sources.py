@@ -1,4 +1,4 @@
-"""What holds for every source: further processes of an agent, entries that are broken, registries that hang."""
+"""Tests for every source: further processes of an agent, broken entries, registries that hang."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def names(world: World) -> set[str]:
 
 @contextmanager
 def wrapper(home: RelayHome, name: str, harness: str) -> Iterator[tuple[int, int]]:
-    """The pids of a wrapper and of what it wraps; the wrapper goes on when that has ended."""
+    """The pids of a wrapper and of its child; the wrapper keeps running when the child has exited."""
     process = home.wrapper(name, harness)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:
@@ -39,7 +39,7 @@ def wrapper(home: RelayHome, name: str, harness: str) -> Iterator[tuple[int, int
 
 
 @pytest.mark.faults
-def test_a_wrapper_ends_when_what_it_wraps_has_died(world: World) -> None:
+def test_a_wrapper_ends_when_its_child_has_died(world: World) -> None:
     """Its registry would call it connected for ever; a wrapper whose harness lives is left alone."""
     home = RelayHome(world.dir)
     home.connected("Alpha", "Beta")
@@ -59,8 +59,8 @@ def test_a_wrapper_ends_when_what_it_wraps_has_died(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_registry_that_hangs_or_is_none_is_told_once_and_hinders_no_other(world: World) -> None:
-    """A FIFO and a text file beside one that is in order; and a row that is broken spoils itself alone."""
+def test_a_hanging_or_invalid_registry_is_reported_once_and_delays_no_other(world: World) -> None:
+    """A FIFO and a text file beside a good one; and a broken row affects only itself."""
     made = Orchestrator(world.dir / "data")
     process = world.spawn("sleep", "300")
     for agent_id, name in (("one", "fine"), ("x" * 5000, "too long")):
@@ -80,8 +80,8 @@ def test_a_registry_that_hangs_or_is_none_is_told_once_and_hinders_no_other(worl
 
 
 @pytest.mark.faults
-def test_who_is_heard_by_a_registry_that_cannot_be_read_is_not_ended_for_it(world: World) -> None:
-    """It may beat, and nobody hears it; when it is read again its silence begins anew."""
+def test_an_agent_that_beats_in_an_unreadable_registry_is_not_killed_for_it(world: World) -> None:
+    """It may beat, unseen; when the registry is readable again its silence begins again."""
     made = Orchestrator(world.dir / "data")
     process = world.spawn("sleep", "300")
     made.insert(agent_id="one", status="running", pid=process.pid, created_at=..., last_heartbeat="first")
@@ -99,7 +99,7 @@ def test_who_is_heard_by_a_registry_that_cannot_be_read_is_not_ended_for_it(worl
 
 @pytest.mark.faults
 def test_two_entries_of_one_process_are_no_beats_of_each_other(world: World) -> None:
-    """A row for each task, and one process for all of them: whose words differ, and are heard each for itself."""
+    """One row per task, and one process for all of them: their beats differ, and each counts by itself."""
     made = Orchestrator(world.dir / "data")
     process = world.spawn("sleep", "300")
     for agent_id in ("one", "two"):

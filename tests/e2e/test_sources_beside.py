@@ -1,4 +1,4 @@
-"""A registry that tells of an agent which came another way."""
+"""A registry that lists an agent which was registered another way."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from tests.world import World, alive, wait_for
 
 
 @pytest.mark.faults
-def test_who_beats_in_a_registry_is_heard_there_however_he_came(world: World) -> None:
-    """His registry's second word is his first promise; all that follow are heard, over a restart too."""
+def test_an_agent_that_beats_in_a_registry_is_heard_there_however_it_was_registered(world: World) -> None:
+    """The registry's second beat is its first promise; all that follow are received, over a restart too."""
     made = Orchestrator(world.dir / "data")
     source(world, "orchestrator_db", made.path, after_seconds=2.5)
     world.start()
@@ -18,7 +18,7 @@ def test_who_beats_in_a_registry_is_heard_there_however_he_came(world: World) ->
     beats = iter(range(1, 1_000_000))
 
     def agent() -> dict[str, object]:
-        """He beats at each look."""
+        """It beats at each read."""
         made.sql("UPDATE agent_lifecycle SET last_heartbeat = ?", str(next(beats)))
         assert alive(process.pid)
         told: dict[str, object] = world.story("one")["agent"]
@@ -35,8 +35,8 @@ def test_who_beats_in_a_registry_is_heard_there_however_he_came(world: World) ->
 
 
 @pytest.mark.faults
-def test_many_entries_to_be_closed_keep_nobody_from_being_heard(world: World) -> None:
-    """A crowd that a crash left behind in one registry: who beats in another is heard meanwhile."""
+def test_many_entries_to_be_closed_delay_no_beats(world: World) -> None:
+    """Many entries left by a crash in one registry: beats in another one are read meanwhile."""
     left, made = Orchestrator(world.dir / "left"), Orchestrator(world.dir / "data")
     dead = world.spawn("true")
     dead.wait()

@@ -1,4 +1,4 @@
-"""`stop` and `cancel`: an agent that reads our answers ends by itself after its present tool call, others by TERM."""
+"""`stop` and `cancel`: an agent that reads our answers exits by itself after its present tool call, others by TERM."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ LOOP = ("agent.py", "loop=0.6")
 
 
 def calls(world: World) -> list[str]:
-    """What the looping agent wrote down: begun, done, told and what."""
+    """The record of the looping agent: begun, done, told and the request."""
     path: Path = world.dir / "calls"
     return path.read_text().splitlines() if path.exists() else []
 
@@ -30,7 +30,7 @@ def task(world: World) -> Any:
 
 
 def test_cancel_ends_a_looping_agent_after_its_present_tool_call(world: World) -> None:
-    """No signal is sent, the call is not cut off and no other begins; the task is cancelled, the second time too."""
+    """No signal is sent, the call is not interrupted and no other begins; the task is cancelled, also when repeated."""
     world.start()
     world.run("looper", *world.script(*LOOP), options=("--task", "T-1"))
     in_a_call(world)
@@ -53,8 +53,8 @@ def test_cancel_ends_a_looping_agent_after_its_present_tool_call(world: World) -
 
 
 @pytest.mark.faults
-def test_who_does_not_hear_it_is_not_waited_for(world: World) -> None:
-    """Who beats by datagrams gets TERM at once; who hears but does not heed it, when its time is over."""
+def test_an_agent_that_does_not_read_answers_is_not_waited_for(world: World) -> None:
+    """One that beats by datagrams gets TERM at once; one that reads answers but disobeys, when its time is over."""
     with world.config.open("a") as config:
         config.write('[[policy]]\nmatch = { name = "busy" }\nstop_pause_seconds = 2\n')
     world.start()
@@ -74,7 +74,7 @@ def test_who_does_not_hear_it_is_not_waited_for(world: World) -> None:
 
 @pytest.mark.faults
 def test_a_kill_does_not_wait_for_a_stop(world: World) -> None:
-    """`kill` while an agent is asked to stop ends the asking; its outcome stays `stopped`."""
+    """`kill` while an agent is asked to stop ends the request; its outcome stays `stopped`."""
     world.start()
     world.run("busy", *world.script("agent.py", "loop=60"))
     in_a_call(world)
@@ -86,8 +86,8 @@ def test_a_kill_does_not_wait_for_a_stop(world: World) -> None:
     assert world.count("kill.requested") == 1
 
 
-def test_a_daemon_killed_in_the_middle_of_a_stop_goes_on_with_it(world: World) -> None:
-    """The next daemon asks again; the agent ends after its call, and the task is cancelled, by nobody's hand."""
+def test_a_daemon_killed_in_the_middle_of_a_stop_resumes_it(world: World) -> None:
+    """The next daemon asks again; the agent exits after its call, and the task is cancelled, without a person."""
     world.start()
     world.run("looper", *world.script("agent.py", "loop=go"), options=("--task", "T-1"))
     in_a_call(world)
@@ -103,15 +103,15 @@ def test_a_daemon_killed_in_the_middle_of_a_stop_goes_on_with_it(world: World) -
     (world.dir / "go").touch()
     world.wait_status("looper", "stopped")
     *before, last = calls(world)
-    assert before == ["begun", "done"] * (len(before) // 2)  # what had begun went on while nobody was there
+    assert before == ["begun", "done"] * (len(before) // 2)  # what had begun was finished while no daemon ran
     assert last.startswith("told")
     assert task(world) == "cancelled"
     assert world.signalled() == set()
     assert len(world.story("looper")["requests"]) == 1
 
 
-def test_run_refuses_a_name_that_lives_and_replaces_it_only_when_its_bearer_is_dead(world: World) -> None:
-    """The second starts nothing; with --replace it starts when the stubborn former one, and all of it, is gone."""
+def test_run_refuses_a_living_name_and_replaces_it_only_when_its_agent_is_dead(world: World) -> None:
+    """The second starts nothing; with --replace it starts when the stubborn former one, and its whole tree, is gone."""
     world.configure(kill={"grace_seconds": 3})
     world.start()
     world.run("alpha", *world.script("agent.py", "deaf", "grandchild", "beat=0.3"))
@@ -133,7 +133,7 @@ def test_run_refuses_a_name_that_lives_and_replaces_it_only_when_its_bearer_is_d
 
 
 @pytest.mark.faults
-def test_run_replace_starts_nothing_beside_a_former_one_that_nobody_can_end(world: World) -> None:
+def test_run_replace_starts_nothing_beside_a_former_one_that_cannot_be_killed(world: World) -> None:
     """Without a daemon, or while the former one is held: exit status, the reason, and no start."""
     nobody = world.cli("run", "--name", "alpha", "--replace", "--", "touch", "started", check=False)
     assert (nobody.returncode, "cannot be killed" in nobody.stderr) == (69, True)
@@ -148,7 +148,7 @@ def test_run_replace_starts_nothing_beside_a_former_one_that_nobody_can_end(worl
 
 
 @pytest.mark.faults
-def test_the_own_stop_of_the_program_that_lists_it_comes_first(world: World) -> None:
+def test_the_own_stop_command_of_the_program_that_lists_it_comes_first(world: World) -> None:
     """`hcom stop NAME`, as its owner; it leaves the process running, which TERM then ends."""
     world.configure(kill={"grace_seconds": 10})
     home = HcomHome(world.dir)

@@ -1,4 +1,4 @@
-"""Case N22: an agent that a person stopped is waited for, and told; one that nobody known stopped is a stall."""
+"""Case N22: an agent stopped by a person is waited for, and reported; by an unknown process, it is a stall."""
 
 import ctypes
 import os
@@ -29,7 +29,7 @@ def world() -> Iterator[World]:
 
 @contextmanager
 def job(world: World, name: str, *words: str, behind: bool = False) -> Iterator[int]:
-    """An agent below `run` as a job of a person's shell on a terminal of its own; the terminal's other end."""
+    """An agent below `run` as a job of a person's shell on its own terminal; the terminal's other end."""
     run = [str(BIN / "agent-watchdog"), "run", "--name", name, "--", *world.script("agent.py", *words)]
     shell, terminal = pty.fork()
     if shell == 0:
@@ -49,7 +49,7 @@ def main_of(world: World, name: str) -> int:
 
 
 def waits(world: World, name: str, words: str) -> None:
-    """It is told, and lives on for three times the silence that is too long."""
+    """It is reported, and survives three times the allowed silence."""
     event = world.wait_event("agent.waiting", name=name)
     assert words in event["why"], event
     pid = main_of(world, name)
@@ -60,8 +60,8 @@ def waits(world: World, name: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["attached", pytest.param("seized", marks=pytest.mark.faults)])
-def test_one_that_a_debugger_holds_is_waited_for_and_has_a_fresh_limit_when_it_goes_on(world: World, how: str) -> None:
-    """Both ways in which debuggers stop a process. It is silent still when it is let go, and then it is a stall."""
+def test_an_agent_held_by_a_debugger_is_waited_for_and_gets_a_fresh_limit_afterwards(world: World, how: str) -> None:
+    """Both ways in which debuggers stop a process. It is still silent when released, and then it is a stall."""
     world.start()
     world.registered("held", *world.script("agent.py", "beat=0.3/3"))
     world.wait_event("agent.first_beat", name="held")
@@ -78,8 +78,8 @@ def test_one_that_a_debugger_holds_is_waited_for_and_has_a_fresh_limit_when_it_g
     world.wait_status("held", "killed")
 
 
-def test_one_that_ctrl_z_stopped_is_waited_for(world: World) -> None:
-    """The person at its terminal has it stopped with its whole job, and continues it later."""
+def test_an_agent_stopped_by_ctrl_z_is_waited_for(world: World) -> None:
+    """The person at its terminal stops it with its whole job, and continues it later."""
     world.start()
     with job(world, "job", "beat=0.3") as terminal:
         world.wait_event("agent.first_beat", name="job")
@@ -90,14 +90,14 @@ def test_one_that_ctrl_z_stopped_is_waited_for(world: World) -> None:
 
 
 def test_a_job_in_the_background_that_reads_from_its_terminal_is_waited_for(world: World) -> None:
-    """SIGTTIN stops it until the person takes it to the front."""
+    """SIGTTIN stops it until the person brings it to the foreground."""
     world.start()
     with job(world, "back", "beat=0.3/3", "read", behind=True):
         waits(world, "back", "it is stopped in ")
 
 
-def test_one_that_nobody_known_stopped_is_a_stall(world: World) -> None:
-    """Case B9: SIGSTOP without a terminal; and a debugger that lets it run is no reason to be silent."""
+def test_an_agent_stopped_by_an_unknown_process_is_a_stall(world: World) -> None:
+    """Case B9: SIGSTOP without a terminal; and a debugger that lets it run is no reason for silence."""
     world.start()
     for name in ("stopped", "traced"):
         world.registered(name, *world.script("agent.py", "beat=0.3/3"))

@@ -1,4 +1,4 @@
-"""The main job, end to end: a real agent falls silent, is ended whole, and its place is put in order."""
+"""The main job, end to end: a real agent falls silent, is killed with its tree, and cleaned up."""
 
 import json
 import os
@@ -11,8 +11,8 @@ import pytest
 from tests.world import BIN, World, alive, git, make_repository, pids_with, wait_for
 
 
-def test_a_silent_agent_is_ended_whole_and_cleaned_up(world: World) -> None:
-    """Beats, silence, confirmation, TERM, KILL, temp dir, worktree, task, and our row last; `why` tells it all."""
+def test_a_silent_agent_is_killed_whole_and_cleaned_up(world: World) -> None:
+    """Beats, silence, confirmation, TERM, KILL, temp dir, worktree, task, and our row last; `why` shows it all."""
     repository = make_repository(world.dir / "repo")
     tree = world.dir / "wt-alpha"
     git(repository, "worktree", "add", "-q", str(tree), "-b", "alpha-work")
@@ -63,8 +63,8 @@ def test_a_silent_agent_is_ended_whole_and_cleaned_up(world: World) -> None:
         assert word in text, text
 
 
-def test_a_dirty_worktree_is_kept_and_said_so(world: World) -> None:
-    """Uncommitted work stays where it is, registered, whatever became of its agent."""
+def test_a_dirty_worktree_is_kept_and_reported(world: World) -> None:
+    """Uncommitted work stays where it is, registered, whatever happened to its agent."""
     repository = make_repository(world.dir / "repo")
     tree = world.dir / "wt-beta"
     git(repository, "worktree", "add", "-q", str(tree), "-b", "beta-work")
@@ -83,7 +83,7 @@ def test_a_dirty_worktree_is_kept_and_said_so(world: World) -> None:
 
 
 def test_a_shared_worktree_goes_with_its_last_agent(world: World) -> None:
-    """The first one's end leaves the other where it works."""
+    """The end of the first one leaves it to the other."""
     repository = make_repository(world.dir / "repo")
     tree = world.dir / "wt-both"
     git(repository, "worktree", "add", "-q", str(tree), "-b", "both")
@@ -108,10 +108,10 @@ def test_a_shared_worktree_goes_with_its_last_agent(world: World) -> None:
     ("ending", "status", "code", "number"),
     [("exit=0", "completed", 0, None), ("exit=3", "failed", 3, None), ("sleep", "failed", None, 9)],
 )
-def test_an_end_of_its_own_is_found_without_a_look(
+def test_an_exit_is_found_without_a_sweep(
     world: World, ending: str, status: str, code: int | None, number: int | None
 ) -> None:
-    """Exit 0, exit 3, and SIGKILL by somebody else: found by pidfd, recorded, cleaned up, nobody signalled."""
+    """Exit 0, exit 3, and SIGKILL by another process: found by pidfd, recorded, cleaned up, without a signal."""
     world.configure(sweep={"interval_seconds": 300}, stall={"after_seconds": 600})
     world.start()
     world.run("gamma", *world.script("agent.py", "for=go", ending), options=("--temp-dir", "auto"))
@@ -130,8 +130,8 @@ def test_an_end_of_its_own_is_found_without_a_look(
     assert world.count("kill.signal_sent") == 0
 
 
-def test_what_an_agent_leaves_behind_is_ended(world: World) -> None:
-    """The main process exits; its child in another session is ended too, before anything is cleaned."""
+def test_leftover_processes_of_an_agent_are_killed(world: World) -> None:
+    """The main process exits; its child in another session is killed too, before the cleanup."""
     world.start()
     go = world.dir / "go"
     world.run("delta", "/bin/sh", "-c", f"setsid sleep 1000 & until [ -e {go} ]; do sleep 0.1; done; exit 0")
@@ -146,7 +146,7 @@ def test_what_an_agent_leaves_behind_is_ended(world: World) -> None:
     assert not any(alive(pid) for pid in left)
 
 
-def test_who_promised_no_beat_lives(world: World) -> None:
+def test_an_agent_that_promised_no_beats_lives(world: World) -> None:
     """`run -- sleep 600` says that silence will not be judged, and it is not."""
     world.start()
     world.run("quiet", "sleep", "600")
@@ -160,7 +160,7 @@ def test_who_promised_no_beat_lives(world: World) -> None:
 
 
 def test_rows_without_optional_fields_are_closed_like_any_other(world: World) -> None:
-    """Case F3: no worktree, no temp dir, neither; only the steps that need the field are passed over."""
+    """Case F3: no worktree, no temp dir, neither; only the steps that need the field are skipped."""
     world.start()
     (world.dir / "t").mkdir()
     plain = world.run("plain", *world.script("agent.py", "exit=0"))
@@ -174,7 +174,7 @@ def test_rows_without_optional_fields_are_closed_like_any_other(world: World) ->
 
 
 def test_observe_mode_decides_the_same_and_touches_nothing(world: World) -> None:
-    """The same verdict and line as in enforce mode; no signal, no hook, no second saying."""
+    """The same verdict and line as in enforce mode; no signal, no hook, no repeated report."""
     world.start("--observe")
     world.run("epsilon", *world.script("agent.py", "beat=0.3/3", "deaf"), options=("--temp-dir", "auto"))
     agent = world.wait_status("epsilon", "running")
@@ -195,7 +195,7 @@ def test_observe_mode_decides_the_same_and_touches_nothing(world: World) -> None
 
 
 def test_a_command_hook_gets_the_facts_as_json(world: World) -> None:
-    """A hook of one's own: JSON on stdin, run as the owner, its answer in the log."""
+    """A user-defined hook: JSON on stdin, run as the owner, its answer in the log."""
     seen = world.dir / "seen.json"
     with world.config.open("a") as config:
         config.write(
@@ -210,7 +210,7 @@ def test_a_command_hook_gets_the_facts_as_json(world: World) -> None:
     assert "noted" in world.wait_event("cleanup.hook_finished", hook="mine")["message"]
 
 
-def test_a_second_daemon_says_who_runs_already(world: World) -> None:
+def test_a_second_daemon_says_which_one_runs_already(world: World) -> None:
     """Exit 75, with the pid and what to do."""
     world.start()
     assert world.daemon is not None

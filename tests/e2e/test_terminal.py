@@ -1,4 +1,4 @@
-"""An interactive agent at a terminal, watched by a real daemon: as without us, and known to it in each state."""
+"""An interactive agent at a terminal, watched by a real daemon: it behaves as without us, and its state is known."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +11,7 @@ def named(program: str, agent_id: str) -> list[int]:
     """Processes of an agent that run that program by now."""
     found = []
     for pid in pids_with("AGENT_WATCHDOG_ID", agent_id):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has exited since
             if Path(f"/proc/{pid}/comm").read_text() == f"{program}\n":
                 found.append(pid)
     return found
@@ -23,7 +23,7 @@ def stopped(pid: int) -> bool:
 
 
 def test_a_shell_under_run_is_a_shell_and_is_watched(world: World) -> None:
-    """`run -- bash`: /dev/tty, Ctrl-C, the window's size and the exit status; the daemon sees it end."""
+    """`run -- bash`: /dev/tty, Ctrl-C, the window's size and the exit status; the daemon sees its exit."""
     world.start()
     with a_terminal(world.environ, world.dir) as terminal:
         terminal.type("agent-watchdog run --name shell -- bash --norc --noprofile --noediting -i")
@@ -49,8 +49,8 @@ def test_a_shell_under_run_is_a_shell_and_is_watched(world: World) -> None:
     assert world.count("kill.signal_sent") == 0
 
 
-def test_an_agent_that_is_stopped_by_ctrl_z_is_watched_on(world: World) -> None:
-    """Ctrl-Z stops it and gives the shell back; it runs on after `fg`, and was not ended meanwhile."""
+def test_an_agent_that_is_stopped_by_ctrl_z_is_still_watched(world: World) -> None:
+    """Ctrl-Z stops it and returns to the shell; it continues after `fg`, and was not killed meanwhile."""
     world.start()
     with a_terminal(world.environ, world.dir) as terminal:
         terminal.type("agent-watchdog run --name cat -- cat; echo status=$?")
@@ -69,7 +69,7 @@ def test_an_agent_that_is_stopped_by_ctrl_z_is_watched_on(world: World) -> None:
     world.wait_status("cat", "completed")
 
 
-def test_an_agent_that_is_ended_gives_the_terminal_back(world: World) -> None:
+def test_a_killed_agent_gives_the_terminal_back(world: World) -> None:
     """A deaf agent in the foreground falls silent: KILL, and the shell has its terminal and the status 137."""
     world.start()
     with a_terminal(world.environ, world.dir) as terminal:

@@ -54,8 +54,8 @@ def agent(world: World, name: str, *words: str) -> int:
 
 
 @pytest.mark.faults
-def test_each_judges_and_ends_its_own_host_s_agents_alone(pair: list[World]) -> None:
-    """Both have a silent and a beating one of the same names; each list is of its own host unless told otherwise."""
+def test_each_judges_and_kills_its_own_host_s_agents_alone(pair: list[World]) -> None:
+    """Both have a silent and a beating one of the same names; each list shows only its own host by default."""
     pids = [
         {name: agent(world, name, words) for name, words in (("mute", "beat=0.3/3"), ("well", "beat=0.3"))}
         for world in pair
@@ -78,7 +78,7 @@ def test_each_judges_and_ends_its_own_host_s_agents_alone(pair: list[World]) -> 
 
 
 def test_an_order_for_the_other_host_s_agent_is_done_by_its_daemon(pair: list[World]) -> None:
-    """The verb waits for the outcome; the daemon that was asked signals nobody."""
+    """The verb waits for the outcome; the daemon that got the request sends no signal."""
     here, there = pair
     pid = agent(there, "far", "beat=0.3")
     refused = here.cli("kill", "far", check=False)
@@ -100,7 +100,7 @@ def test_an_order_for_the_other_host_s_agent_is_done_by_its_daemon(pair: list[Wo
 
 @pytest.mark.faults
 def test_an_order_waits_while_the_other_daemon_is_down(pair: list[World]) -> None:
-    """The one who asks is told so and ends with 1; the daemon does it as soon as it is up."""
+    """The caller gets a message and exits with 1; the daemon carries it out as soon as it is up."""
     here, there = pair
     pid = agent(there, "far", "sleep", "beat=0.3/1")
     agent_id = there.agents()["far"]["agent_id"]
@@ -149,8 +149,8 @@ def test_a_hold_is_its_host_s_own_and_one_on_the_other_s_agent_reaches_its_daemo
 
 
 @pytest.mark.faults
-def test_a_second_daemon_of_a_host_is_refused_while_the_first_is_heard(server: Server) -> None:
-    """It waits a while, says who is there, and ends with 75; the first is not disturbed."""
+def test_a_second_daemon_of_a_host_is_refused_while_the_first_is_active(server: Server) -> None:
+    """It waits a while, names the other one, and exits with 75; the first is not disturbed."""
     with worlds(server, "same", "same") as (first, second):
         first.start()
         pid = agent(first, "a1", "beat=0.3")
@@ -163,8 +163,8 @@ def test_a_second_daemon_of_a_host_is_refused_while_the_first_is_heard(server: S
 
 
 @pytest.mark.faults
-def test_a_second_daemon_of_a_host_goes_on_where_the_first_died(server: Server) -> None:
-    """Killed in the middle of a kill: whoever waited for its place finds its claim, and that its process is gone."""
+def test_a_second_daemon_of_a_host_continues_where_the_first_died(server: Server) -> None:
+    """Killed in the middle of a kill: a waiting daemon finds its claim, and that its process is gone."""
     with worlds(server, "same", "same") as (first, second):
         first.start()
         pid = agent(first, "deaf", "deaf", "beat=0.3")

@@ -1,4 +1,4 @@
-"""Two people on one machine under the system's daemon: each acts on his own agents, root on all."""
+"""Two people on one machine under the system's daemon: each acts on their own agents, root on all."""
 
 import json
 import os
@@ -35,7 +35,7 @@ else:
     print("sent")
 """
 
-# Without pause into one's own socket, until stdin is closed; or so many beats by a blocking client, each counted.
+# Without pause into its own socket, until stdin is closed; or so many beats by a blocking client, each counted.
 FLOOD = """
 import socket, sys
 out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -58,7 +58,7 @@ for _ in range(int(sys.argv[2])):
 
 
 class Person:
-    """One uid with a home, a runtime directory and a temp directory of his own, speaking to the system's daemon."""
+    """One uid with its own home, runtime directory and temp directory, using the system's daemon."""
 
     def __init__(self, world: World, name: str, uid: int) -> None:
         self.world, self.name, self.uid = world, name, uid
@@ -122,7 +122,7 @@ class Person:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """The system's daemon: others may pass to its sockets, and nowhere else."""
+    """The system's daemon: other users may reach its sockets, and nothing else."""
     for made in make_world(stall={"after_seconds": 3, "start_limit_seconds": 60}):
         made.dir.chmod(0o755)
         made.runtime.chmod(0o755)
@@ -135,8 +135,8 @@ def people(world: World) -> tuple[Person, Person]:
 
 
 @pytest.mark.faults
-def test_neither_beats_for_registers_sees_or_ends_the_others(world: World, people: tuple[Person, Person]) -> None:
-    """HTTP, verbs, datagrams: refused with 403 and 77, nothing told, nothing changed, and root may do it all."""
+def test_neither_beats_for_registers_sees_or_kills_the_others(world: World, people: tuple[Person, Person]) -> None:
+    """HTTP, verbs, datagrams: refused with 403 and 77, nothing disclosed, nothing changed, and root may do it all."""
     ann, ben = people
     world.start()
     ann.run("hers", "witness", "lease=600", options=("--task", "T-ann", "--tag", "anns", "--temp-dir", "auto"))
@@ -177,7 +177,7 @@ def test_neither_beats_for_registers_sees_or_ends_the_others(world: World, peopl
     code, text = ben.cli("events", "--json")
     assert code == 0 and before["his"]["agent_id"] in text
     assert hers["agent_id"] not in text and told not in text
-    # end
+    # kill
     for verb in ("kill", "stop", "remove"):
         for target in ("hers", "told", hers["agent_id"], str(hers["pid"]), "tag:anns", "task:T-ann"):
             assert ben.cli(verb, target)[0] == 77, (verb, target)
@@ -186,9 +186,9 @@ def test_neither_beats_for_registers_sees_or_ends_the_others(world: World, peopl
         status, answer = ben.ask("POST", f"/v1/{path}", {"targets": ["hers"]})
         assert status == 403 or answer["results"][0]["error"] == "permission_denied", answer
     assert ben.cli("kill", "stalled")[0] == 0
-    # what is everybody's: a hold on all agents, and the configuration
+    # shared by all: a hold on all agents, and the configuration
     assert [ben.cli(verb)[0] for verb in ("hold", "unhold", "reload")] == [77, 77, 77]
-    # nothing came of it
+    # none of it had an effect
     assert world.count("config.reloaded") == 0
     after = world.agents()
     assert set(after) == {"hers", "told", "his", "thief"}
@@ -198,7 +198,7 @@ def test_neither_beats_for_registers_sees_or_ends_the_others(world: World, peopl
         assert alive(after[name]["pid"])
     assert world.witnessed() == []
     assert [world.count("kill.requested", name=name) for name in ("hers", "told")] == [0, 0]
-    # her own datagrams are heard, and root may see and end everything
+    # her own datagrams are received, and root may see and kill everything
     assert ann.send(daemons_socket, "WATCHDOG=1\nX_AGENT_SILENT_FOR=600") == "sent"
     wait_for(lambda: world.agents()["told"]["beats"] > before["told"]["beats"], "her own word is heard")
     assert SECRET in world.cli("why", "hers").stdout
@@ -208,7 +208,7 @@ def test_neither_beats_for_registers_sees_or_ends_the_others(world: World, peopl
 
 
 def test_a_datagram_to_the_others_socket_is_no_beat(world: World, people: tuple[Person, Person]) -> None:
-    """The file mode refuses it; and where somebody has opened the modes, the kernel's word on the sender does."""
+    """The file mode refuses it; and where the modes were opened, the kernel's credentials of the sender do."""
     ann, ben = people
     world.start()
     ann.run("hers", "lease=600")
@@ -236,15 +236,17 @@ def test_a_datagram_to_the_others_socket_is_no_beat(world: World, people: tuple[
     assert ben.send(daemons_socket, word) == "sent"
     assert ben.send(wrappers, word) == "sent"
     world.wait_event("beat.rejected", name="told")
-    # Her own words come after his on the same sockets: when they are heard, his have been looked at.
+    # Her own messages come after ben's on the same sockets: when they are received, ben's have been read.
     for name, path in (("told", daemons_socket), ("hers", wrappers)):
         assert ann.send(path, "WATCHDOG=1\nX_AGENT_STATE=idle") == "sent"
         wait_for(lambda name=name: world.agents()[name]["state"] == "idle", f"{name} is heard")  # type: ignore[misc] # bound
         assert world.agents()[name]["beats"] == 2
 
 
-def test_agents_of_each_stall_are_ended_and_cleaned_as_their_owner(world: World, people: tuple[Person, Person]) -> None:
-    """Beat, silence, end of the whole tree, temp dir and hooks: all as the uid that started it."""
+def test_stalled_agents_of_each_are_killed_and_cleaned_up_as_their_owner(
+    world: World, people: tuple[Person, Person]
+) -> None:
+    """Beat, silence, kill of the whole tree, temp dir and hooks: all as the uid that started it."""
     traces = world.dir / "traces"
     traces.mkdir()
     traces.chmod(0o1777)
@@ -289,8 +291,8 @@ def test_agents_of_each_stall_are_ended_and_cleaned_as_their_owner(world: World,
     assert all(path.read_text().strip() == path.name for path in traces.iterdir())
 
 
-def test_what_one_names_of_the_others_is_not_touched(world: World, people: tuple[Person, Person]) -> None:
-    """His agent names her directory as its temp dir, and her file as its heartbeat: his uid cannot, so nothing is."""
+def test_places_of_another_user_named_by_an_agent_are_not_touched(world: World, people: tuple[Person, Person]) -> None:
+    """ben's agent names ann's directory as temp dir and her file as heartbeat: without access, nothing is done."""
     ann, ben = people
     theirs = world.dir / "hers"
     theirs.mkdir(mode=0o755)
@@ -313,10 +315,10 @@ def test_what_one_names_of_the_others_is_not_touched(world: World, people: tuple
     assert finished["outcome"] in ("refused", "kept", "failed"), finished
 
 
-def test_a_flood_of_the_others_own_socket_loses_none_of_two_hundred_beats(
+def test_a_flood_of_another_users_own_socket_loses_none_of_two_hundred_beats(
     world: World, people: tuple[Person, Person]
 ) -> None:
-    """Each agent has a socket of its own: ben floods his without pause, ann's 200 beats are all counted."""
+    """Each agent has its own socket: ben floods one without pause, ann's 200 beats are all counted."""
     ann, ben = people
     world.start()
     _, his = ben.registered("flooder", "sleep")

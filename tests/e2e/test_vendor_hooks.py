@@ -25,7 +25,7 @@ def start_of(event: str, **fields: Any) -> dict[str, Any]:
 
 
 def heard(world: World, agent: FakeVendor, event: dict[str, Any]) -> None:
-    """The event, until the daemon knows the agent.
+    """Send the event until the daemon knows the agent.
 
     A hook waits only a moment for the daemon, so that it never delays its agent. On a busy machine the first event can
     pass before the agent is registered; a vendor's next one registers it.
@@ -33,8 +33,8 @@ def heard(world: World, agent: FakeVendor, event: dict[str, Any]) -> None:
     wait_for(lambda: agent.does(event) and agents(world) and agents(world)[0]["beats"], "its first event is heard")
 
 
-def test_a_session_of_nobodys_is_told_of_and_not_ended(world: World) -> None:
-    """From its first word to its end; what it leaves running is left running: nobody gave it into our care."""
+def test_a_session_without_run_is_reported_and_not_killed(world: World) -> None:
+    """From its first event to its end; processes that it leaves running stay: no user gave it into our care."""
     world.start()
     with FakeVendor("claude", world.environ, HOOK) as agent:
         left = heard_out(world, agent)
@@ -46,7 +46,7 @@ def test_a_session_of_nobodys_is_told_of_and_not_ended(world: World) -> None:
 
 
 def heard_out(world: World, agent: FakeVendor) -> int:
-    """A session's words, each as it is seen; the pid of what it leaves running."""
+    """Send a session's events, each seen before the next; the pid of the process that it leaves running."""
     left = agent.does({"spawn": ["sleep", "300"]})["pid"]
     heard(world, agent, start_of("SessionStart", source="startup", transcript_path="/nowhere/t.jsonl"))
     found = agents(world)[0]
@@ -66,10 +66,10 @@ def members(world: World, pid: int) -> list[int]:
 
 
 def test_run_and_hooks_are_one_agent(world: World) -> None:
-    """`run` of the program, or of a script that starts it: its hooks speak for that agent, and register no other.
+    """`run` of the program, or of a script that starts it: its hooks report about that agent, and register no other.
 
-    The session's end is the end of what it has to do, unless a script goes on. Nobody said that they are Claude Code,
-    whose limits they have from then on.
+    The session's end ends its work, unless a script continues. Nothing declared them as Claude Code, whose limits they
+    have from then on.
     """
     world.start()
     orders = world.dir / "orders"
@@ -94,7 +94,7 @@ done
 
 
 def test_a_script_under_a_vendors_name_is_known_by_its_marker(world: World) -> None:
-    """No process above its hooks is Claude Code's; what calls them is the main process of the run all the same."""
+    """No process above its hooks is Claude Code's; their caller is still the main process of the run."""
     world.start()
     script = world.dir / "claude"
     script.write_text(SCRIPT.format(hook=HOOK))
@@ -104,8 +104,8 @@ def test_a_script_under_a_vendors_name_is_known_by_its_marker(world: World) -> N
     assert (agent["name"], agent["type"], agent["beats"], agent["state"]) == ("script", "claude", 2, "working")
 
 
-def test_a_hook_that_counts_for_nobody_is_in_the_why_of_the_agent_around_it(world: World) -> None:
-    """A program that is not known, started by an orchestrator, whose state it does not say; told once."""
+def test_a_hook_that_counts_for_no_agent_is_in_the_why_of_the_surrounding_agent(world: World) -> None:
+    """An unknown program, started by an orchestrator, whose state it does not report; reported once."""
     world.start()
     orders = world.dir / "orders"
     orders.write_text(f"{json.dumps(EVENT)}\n" * 2)
@@ -118,7 +118,7 @@ def test_a_hook_that_counts_for_nobody_is_in_the_why_of_the_agent_around_it(worl
 
 
 def test_a_session_within_a_session_is_its_child(world: World) -> None:
-    """Neither has a marker: nobody started them by `run`. The outer one is silent while it waits for the inner one."""
+    """Neither has a marker: both started without `run`. The outer one is silent while it waits for the inner one."""
     world.start()
     orders = world.dir / "orders"
     orders.write_text(json.dumps({"loop": [0.2, "PreToolUse", "PostToolUse"]}) + "\n")
@@ -133,7 +133,7 @@ def test_a_session_within_a_session_is_its_child(world: World) -> None:
 
 
 def test_the_end_of_one_of_many_sessions_is_not_the_end_of_their_process(world: World) -> None:
-    """An app server: while another session is in a long tool nothing is done; after the last one it is."""
+    """An app server: while another session is in a long tool nothing is done; after the last one it is over."""
     world.start()
     with FakeVendor("codex", world.environ, HOOK.replace("claude", "codex")) as agent:
         heard(world, agent, start_of("SessionStart", session_id="a"))
@@ -147,8 +147,8 @@ def test_the_end_of_one_of_many_sessions_is_not_the_end_of_their_process(world: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a pid namespace")
-def test_a_number_of_another_pid_namespace_is_nobodys_here(world: World) -> None:
-    """A container that sees our socket: its pids are small, and a stranger's agent may have that number here."""
+def test_a_pid_of_another_pid_namespace_means_no_agent_here(world: World) -> None:
+    """A container with our socket: its pids are small, and another agent may have that pid here."""
     world.start()
     agent = world.registered("alpha", *world.script("agent.py", "beat=0.3"))
     world.wait_event("agent.first_beat", name="alpha")
@@ -175,7 +175,7 @@ def test_a_cancelled_loop_ends_after_its_present_tool(world: World) -> None:
     wait_for(lambda: [a for a in agents(world) if a["beats"] > 2], "it works")
     assert world.cli("cancel", "T-1").returncode == 0
     assert run.wait(60) == 0
-    said = (world.dir / "loop.out").read_text().splitlines()  # with what `run` says on stderr
+    said = (world.dir / "loop.out").read_text().splitlines()  # with the output of `run` on stderr
     answer = [json.loads(line) for line in said if line.startswith("{")][-1]
     assert answer["tools"] > 0
     assert json.loads(answer["stdout"])["continue"] is False

@@ -1,4 +1,4 @@
-"""Words are true: what is shown is of now, one number stands for one thing, events come in the order of happening."""
+"""Reports are true: they describe the present, one number means one thing, events come in the order of happening."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def follow(world: World, verb: str, output: int) -> subprocess.Popen[bytes]:
 
 
 def read_until(descriptor: int, word: bytes) -> None:
-    """pytest-timeout bounds it."""
+    """pytest-timeout limits it."""
     text = b""
     while word not in text:
         text += os.read(descriptor, 65536)
@@ -61,7 +61,7 @@ def order_of(names: list[str], *wanted: str) -> list[str]:
 
 
 def test_the_history_has_the_end_of_an_agent_in_the_order_of_the_log(world: World) -> None:
-    """O16: proved dead, then what was put in order, then the task, and the agent's own end last of all."""
+    """O16: proven dead, then the cleanup, then the task, and the agent's own end last of all."""
     world.start()
     world.run("alpha", "sleep", "600", options=("--task", "T-1", "--temp-dir", "auto"))
     world.wait_status("alpha", "running")
@@ -79,8 +79,8 @@ def test_the_history_has_the_end_of_an_agent_in_the_order_of_the_log(world: Worl
     assert sorted([*lines, removed]) == [lines[0], removed, *lines[1:]]
 
 
-def test_the_order_is_the_same_where_nothing_was_left_to_put_in_order(world: World) -> None:
-    """No hook runs: the proof is committed with the row's end, and said before it."""
+def test_the_order_is_the_same_without_anything_to_clean_up(world: World) -> None:
+    """No hook runs: the proof is committed with the row's end, and reported before it."""
     world.start()
     world.run("alpha", "sleep", "600")
     world.wait_status("alpha", "running")
@@ -93,8 +93,8 @@ def tasks(world: World) -> dict[str, str]:
     return {str(task): str(status) for task, status in world.sql("SELECT task_id, status FROM orchestrator_task")}
 
 
-def test_work_that_was_finished_is_completed_whatever_became_of_its_agent(world: World) -> None:
-    """P14: killed, lingering or rebooted away after `done`; what says so only on its way out has finished nothing."""
+def test_finished_work_is_completed_whatever_happened_to_its_agent(world: World) -> None:
+    """P14: killed, lingering or rebooted away after `done`; a `done` sent only at exit does not mean finished work."""
     world.configure(stall={"linger_seconds": 3600, "after_seconds": 600}, kill={"task_status": "ready_for_retry"})
     with world.config.open("a") as config:
         config.write('[[policy]]\nmatch = { name = "lingers" }\nlinger_seconds = 1\n')
@@ -121,8 +121,8 @@ def test_work_that_was_finished_is_completed_whatever_became_of_its_agent(world:
     assert world.agents()["killed"]["why"].startswith("Agent killed: "), "what became of the agent is still told"
 
 
-def test_how_long_somebody_has_waited_is_kept_over_a_restart(world: World) -> None:
-    """O12: `has needed a person for` goes on where the last daemon left it, and so does the wait for the person."""
+def test_the_age_of_a_wait_for_a_person_is_kept_over_a_restart(world: World) -> None:
+    """O12: `has needed a person for` continues where the last daemon left it, and so does the wait for the person."""
     world.configure(stall={"after_seconds": 600, "prompt_limit_seconds": 6})
     world.start()
     world.run("alpha", "sh", "-c", "agent-watchdog beat --state waiting; sleep 600")
@@ -137,8 +137,8 @@ def test_how_long_somebody_has_waited_is_kept_over_a_restart(world: World) -> No
     assert told["why"].startswith("waits for a human for 6")
 
 
-def test_ready_is_said_when_the_first_look_is_over(world: World) -> None:
-    """P13: who waits for READY=1 and asks then sees each agent judged."""
+def test_ready_is_reported_after_the_first_sweep(world: World) -> None:
+    """P13: a client that waits for READY=1 and then asks sees each agent judged."""
     world.configure(log={"level": "debug"}, sweep={"interval_seconds": 5}, stall={"after_seconds": 60})
     world.start()
     world.run("alpha", "sleep", "600")
@@ -152,8 +152,8 @@ def test_ready_is_said_when_the_first_look_is_over(world: World) -> None:
 
 
 @pytest.mark.parametrize("reader", ["grep -m1 agent.registered", "head -n 1", "cat >first & wait-for first; kill $!"])
-def test_who_follows_ends_with_its_reader(world: World, reader: str) -> None:
-    """N11: nothing more is written in a quiet daemon, so no write would ever tell that nobody reads any more."""
+def test_a_follower_ends_with_its_reader(world: World, reader: str) -> None:
+    """N11: a quiet daemon writes nothing more, so no write would reveal that the reader is gone."""
     world.start()
     world.run("alpha", "sleep", "600")
     world.wait_status("alpha", "running")
@@ -175,8 +175,8 @@ def test_who_follows_ends_with_its_reader(world: World, reader: str) -> None:
     assert not done.stderr or "Terminated" in done.stderr
 
 
-def test_whose_terminal_was_closed_before_a_word_was_written_ends_well(world: World) -> None:
-    """A write says EIO then, as a broken disk does: it was "Input/output error" and 74, now and then."""
+def test_a_verb_whose_terminal_closes_before_its_output_exits_normally(world: World) -> None:
+    """A write then fails with EIO, as with a broken disk: it was "Input/output error" and 74, now and then."""
     world.start()
     master, terminal = pty.openpty()
     os.close(master)
@@ -187,8 +187,8 @@ def test_whose_terminal_was_closed_before_a_word_was_written_ends_well(world: Wo
 
 
 @pytest.mark.parametrize("verb", ["events --follow", "list --watch"])
-def test_who_follows_ends_with_its_terminal_and_while_the_daemon_is_away(world: World, verb: str) -> None:
-    """A terminal that is closed without a signal; a reader that goes while no daemon answers."""
+def test_a_follower_ends_with_its_terminal_and_while_the_daemon_is_away(world: World, verb: str) -> None:
+    """A terminal that is closed without a signal; a reader that exits while no daemon answers."""
     world.start()
     world.run("alpha", "sleep", "600")
     world.wait_status("alpha", "running")
@@ -213,8 +213,8 @@ def test_who_follows_ends_with_its_terminal_and_while_the_daemon_is_away(world: 
     assert follower.returncode == 0
 
 
-def test_a_daemon_that_cannot_start_says_so_in_the_format_of_its_log(world: World) -> None:
-    """O15: JSON alone on a stderr that is a file; where the log is a file of its own, both have it."""
+def test_a_daemon_that_cannot_start_reports_it_in_the_format_of_its_log(world: World) -> None:
+    """O15: only JSON on a stderr that is a file; with a log file, both get it."""
     for own in (False, True):
         file = world.dir / "own.log"
         settings = {"registry": {"url": "sqlite:////nowhere/x.db"}, **({"log": {"file": str(file)}} if own else {})}
@@ -230,7 +230,7 @@ def test_a_daemon_that_cannot_start_says_so_in_the_format_of_its_log(world: Worl
         assert [json.loads(line)["event"] for line in lines][-1] == "daemon.failed"
 
 
-def test_a_second_daemon_says_so_in_the_format_of_its_log(world: World) -> None:
+def test_a_second_daemon_reports_itself_in_the_format_of_its_log(world: World) -> None:
     """Siblings of O15: one that runs already, and a registry of a newer version."""
     world.start()
     ended = subprocess.run(
@@ -263,8 +263,8 @@ signal.pause()
 """
 
 
-def test_who_is_held_by_a_stopped_debugger_is_called_so(world: World) -> None:
-    """Q10: it was "d_state", which sends people to the disks; the debugger's process is named, and its end helps."""
+def test_an_agent_held_by_a_stopped_debugger_is_reported_as_such(world: World) -> None:
+    """Q10: it was "d_state", which points to the disks; the debugger's process is named, and its exit helps."""
     world.configure(kill={"verify_seconds": 2, "grace_seconds": 1}, stall={"after_seconds": 600})
     world.start()
     world.run("held", "sleep", "600")
@@ -280,8 +280,8 @@ def test_who_is_held_by_a_stopped_debugger_is_called_so(world: World) -> None:
     world.wait_status("held", "killed")
 
 
-def test_what_is_shown_is_of_now_and_one_number(world: World) -> None:
-    """O10, O11: no look comes in between, and a word, the ages and what a restart forgave are told as they are."""
+def test_displayed_values_are_current_and_consistent(world: World) -> None:
+    """O10, O11: without a sweep in between, a beat, the ages and what a restart forgave are shown as they are."""
     world.configure(sweep={"interval_seconds": 60}, stall={"after_seconds": 300, "start_limit_seconds": 600})
     world.start()
     os.mkfifo(world.dir / "go")
@@ -308,7 +308,7 @@ def test_what_is_shown_is_of_now_and_one_number(world: World) -> None:
 
 
 def assert_one_number(world: World) -> Any:
-    """What `list` calls silent is what its reason says, of the same moment."""
+    """The silence in `list` equals that in its reason, at the same moment."""
     _, _, line = world.cli("list").stdout.splitlines()
     silent, reason = re.search(r"(\S+) of 5m", line), re.search(r"silent for (\S+) of 5m", line)
     assert silent is not None
@@ -317,8 +317,8 @@ def assert_one_number(world: World) -> Any:
     return world.agents()["alpha"]
 
 
-def test_what_a_dry_run_says_is_of_now(world: World) -> None:
-    """Sibling of O10: no look comes in between."""
+def test_a_dry_run_describes_the_present(world: World) -> None:
+    """Sibling of O10: no sweep comes in between."""
     world.configure(sweep={"interval_seconds": 60}, stall={"after_seconds": 300, "start_limit_seconds": 600})
     world.start()
     world.run("alpha", "sh", "-c", "agent-watchdog beat; sleep 600", options=("--stall-after", "300s"))
@@ -333,7 +333,7 @@ def test_what_a_dry_run_says_is_of_now(world: World) -> None:
 
 
 def test_a_dry_run_names_the_processes_that_live_now(world: World) -> None:
-    """It named a `beat` that had long ended, and not the program that came after it: those of the last look."""
+    """It named a `beat` that had long ended, and not the program after it: those of the last scan."""
     world.configure(sweep={"interval_seconds": 60}, stall={"after_seconds": 300, "start_limit_seconds": 600})
     world.start()
     world.run("alpha", "sh", "-c", "read line <go; sleep 600")
@@ -349,8 +349,8 @@ def test_a_dry_run_names_the_processes_that_live_now(world: World) -> None:
 
 
 @pytest.mark.parametrize("beats", [True, False])
-def test_who_is_only_given_more_time_has_not_recovered(world: World, beats: bool) -> None:
-    """P15: after a gap in our own watch nobody was heard; what an agent says then is its recovery, and told once."""
+def test_an_agent_that_only_got_more_time_has_not_recovered(world: World, beats: bool) -> None:
+    """P15: a gap in our own watch: no beat was received. The agent's next beat is its recovery, reported once."""
     world.configure(stall={"after_seconds": 600, "confirm_sweeps": 1000, "start_limit_seconds": 4})
     world.start()
     beat = "agent-watchdog beat; " if beats else ""
@@ -366,7 +366,7 @@ def test_who_is_only_given_more_time_has_not_recovered(world: World, beats: bool
         world.wait_event("kill.held", name="mute")
     assert world.daemon is not None
     world.daemon.send_signal(signal.SIGSTOP)
-    time.sleep(2.5)  # the case itself: five intervals, in which it may have spoken
+    time.sleep(2.5)  # the case itself: five intervals, in which it may have beaten
     world.daemon.send_signal(signal.SIGCONT)
     world.wait_event("clock.gap")
     wait_for(lambda: world.agents()["mute"]["forgiven_seconds"], "its silence is forgiven")
@@ -381,7 +381,7 @@ def test_who_is_only_given_more_time_has_not_recovered(world: World, beats: bool
 
 @pytest.mark.skipif(World.server is not None, reason="of SQLite's files")
 def test_why_explains_an_agent_without_its_history(world: World) -> None:
-    """A registry that is away takes the history along, not what the daemon knows: the verdict and its evidence."""
+    """A registry that is away takes the history along, not the daemon's knowledge: the verdict and its evidence."""
     world.start()
     world.run("alpha", "sh", "-c", "agent-watchdog beat; sleep 600")
     wait_for(lambda: has_spoken(world, "alpha"), "a heartbeat")

@@ -170,7 +170,7 @@ def test_a_report_of_run_tells_an_end_or_is_refused(directory: Path) -> None:
         file.write_bytes(data)
         try:
             report = end_report(str(file))
-            exit_report.told(exit_report.end_of(report))
+            exit_report.source_of(exit_report.end_of(report))
         except (PathRefused, BadRequest):
             return
         try:

@@ -156,7 +156,7 @@ def test_what_the_host_lacks_is_told_once_for_each(monkeypatch: pytest.MonkeyPat
         try:
             await them.call(ME, "ping", {}, 20)
             await them.call(ME, "ping", {}, 20)
-            await them.call_alone(ME, "ping", {}, 20)
+            await them.call_in_fresh_helper(ME, "ping", {}, 20)
         finally:
             await them.close()
 
@@ -559,7 +559,7 @@ def test_root_puts_away_a_users_worktree_as_that_user(tmp_path: Path) -> None:
             removed = await one_hook(them, about, run="temp_dir")
             rescued = await one_hook(them, dirty, run="worktree")
             asked = {"wanted": "b" * 32, "places": [str(place / "main")]}
-            told = await them.call_alone(OTHER, "restore", asked, 60)
+            told = await them.call_in_fresh_helper(OTHER, "restore", asked, 60)
         assert moved.outcome is HookOutcome.DONE, moved.message
         assert rescued.details["refs"], rescued.message
         assert told["path"] == str(place / "dirty")
@@ -617,7 +617,10 @@ def test_a_directory_server_that_is_away_delays_that_owner_alone(monkeypatch: py
 
     async def story() -> None:
         async with owners() as made:
-            calls = [made.call(OTHER, "ping", {}, 0.3), *(made.call_alone(OTHER, "ping", {}, 0.3) for _ in range(40))]
+            calls = [
+                made.call(OTHER, "ping", {}, 0.3),
+                *(made.call_in_fresh_helper(OTHER, "ping", {}, 0.3) for _ in range(40)),
+            ]
             late = asyncio.gather(*calls, return_exceptions=True)
             assert (await made.call(ME, "ping", {}, 20))["uid"] == ME
             assert await asyncio.to_thread(lambda: 7) == 7
@@ -646,7 +649,7 @@ def test_hooks_leave_descriptors_to_everything_else(monkeypatch: pytest.MonkeyPa
                 running[uid] -= 1
                 return hooks.result_json(HookResult(HookOutcome.DONE, "done"))
 
-            monkeypatch.setattr(made, "call_alone", alone)
+            monkeypatch.setattr(made, "call_in_fresh_helper", alone)
             spec = HookSpec("note", frozenset(Status), command=("true",))
             ends = [made.run_hook(spec, context(owner_uid=n % 3 + 1)) for n in range(60)]
             assert {result.outcome for result in await asyncio.gather(*ends)} == {HookOutcome.DONE}

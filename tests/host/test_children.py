@@ -1,4 +1,4 @@
-"""Children of the loop: they are started beside it, spoken to, waited for; a start that hangs is given up."""
+"""Children of the event loop: started beside it, connected, waited for; a start that hangs is given up."""
 
 import asyncio
 import os
@@ -19,8 +19,8 @@ from watchdog.host import children
 PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
-def test_a_child_is_spoken_to_and_waited_for() -> None:
-    """Its streams, its exit status, the signal that ended it."""
+def test_a_child_is_connected_and_waited_for() -> None:
+    """Its streams, its exit status, the signal that killed it."""
 
     async def story() -> None:
         script = "read line; echo got $line; echo bad >&2; exit 3"
@@ -30,7 +30,7 @@ def test_a_child_is_spoken_to_and_waited_for() -> None:
         await child.stdin.drain()
         assert (await child.stdout.readline(), await child.stderr.read()) == (b"got hello\n", b"bad\n")
         assert (await child.wait(), child.returncode) == (3, 3)
-        child.kill()  # it is reaped: nobody gets it
+        child.kill()  # already reaped: no other process gets it
         child.close()
         other = await children.start("sleep", "1000")
         assert other.returncode is None
@@ -47,7 +47,7 @@ def test_a_child_is_spoken_to_and_waited_for() -> None:
 def test_a_start_that_is_given_up_before_its_pipes_are_streams_leaves_none_open(
     during: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asked has no time any more: seen on a busy machine, by a helper that was late (an unclosed FileIO)."""
+    """Its caller was out of time: seen on a busy machine, with a late helper (an unclosed FileIO)."""
     made: list[subprocess.Popen[bytes]] = []
 
     def popen(*args: object) -> "subprocess.Popen[bytes]":
@@ -76,7 +76,7 @@ def test_a_start_that_is_given_up_before_its_pipes_are_streams_leaves_none_open(
     assert child.wait(60) == -signal.SIGKILL
 
 
-# -3: subprocess.DEVNULL; the child that hangs would else hold the pipes of the test.
+# -3: subprocess.DEVNULL; otherwise the child that hangs would hold the pipes of the test.
 STUCK = """
 import asyncio, sys, time
 from watchdog.concurrency import threads
@@ -93,7 +93,7 @@ asyncio.run(story())
 """
 
 
-def test_a_start_that_hangs_stops_neither_the_loop_nor_the_end() -> None:
+def test_a_start_that_hangs_stops_neither_the_loop_nor_the_exit() -> None:
     """With vfork(2) no thread ran until execve(2) had returned: no turn of the loop, and no timer."""
     for world in make_world():
         hanging = Hanging(world.dir)
@@ -107,8 +107,8 @@ def test_a_start_that_hangs_stops_neither_the_loop_nor_the_end() -> None:
         hanging.take_away()
 
 
-def test_a_start_that_comes_too_late_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for it any more. One that no thread has begun with yet is not begun at all."""
+def test_a_start_that_comes_too_late_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller no longer waits. One that no thread has begun yet is not begun at all."""
     real, submit = children._popen, children._starters.submit
     begun, gate = threading.Event(), threading.Event()
     pids: list[int] = []
@@ -139,12 +139,12 @@ def test_a_start_that_comes_too_late_is_ended(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_library_that_hangs_can_be_built() -> None:
-    """The suites of hangs need it."""
+    """The hang tests need it."""
     assert library().exists()
 
 
-def test_a_child_that_nobody_started_is_collected_and_ours_are_left_to_us() -> None:
-    """Case N07: at its second look, when whoever started it has had the time. `exec` gave us one, too."""
+def test_a_child_that_we_did_not_start_is_reaped_and_ours_are_left_to_us() -> None:
+    """Case N07: at the second check, when its starter has had the time. `exec` gave us one, too."""
     adopted = children.Adopted()
     orphan, living = os.fork(), os.fork()
     if not orphan:
@@ -204,7 +204,7 @@ os.execv(daemon, [daemon, "--config", config])
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a pid namespace")
 def test_a_daemon_that_is_pid_1_of_a_container_leaves_no_zombie() -> None:
-    """Case N07: 40 grandchildren that end after their parents, and an agent that the daemon ended; TERM ends it."""
+    """Case N07: 40 grandchildren that exit after their parents, and an agent that the daemon killed; TERM stops it."""
     for world in make_world():
         programs = Path(sys.executable).parent
         words = [programs / "agent-watchdogd", world.config, "20", programs / "agent-watchdog", world.socket]

@@ -1,4 +1,4 @@
-"""Case Q5: holds, the trash and the history after somebody has set the clock, also while no daemon ran."""
+"""Case Q5: holds, the trash and the history after the clock was set, also while no daemon ran."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ DAYS = timedelta(days=3)
 
 
 class Set(Clock):
-    """Clocks that are moved by hand."""
+    """Clocks that are set by hand."""
 
     def __init__(self) -> None:
         self.at = self.stepped = 0.0
@@ -25,22 +25,22 @@ class Set(Clock):
         return Instant(self.at, self.at, BEGAN + timedelta(seconds=self.at + self.stepped))
 
 
-def test_the_trash_gets_what_a_step_took_from_it(tmp_path: Path) -> None:
-    """Four days forward: three of the trash are still to come, for as long as it has lain there."""
+def test_the_trash_gets_the_time_of_a_step_back(tmp_path: Path) -> None:
+    """Four days forward: three of the trash's retention remain, in addition to the time so far."""
     clock = Set()
     steps = Steps(str(tmp_path), clock, "boot")
     clock.at += 3600
     assert not steps.credit(DAYS)
     clock.stepped += 4 * 86_400
-    assert steps.credit(DAYS) == timedelta(days=4)  # asked at once, before any sweep has looked
+    assert steps.credit(DAYS) == timedelta(days=4)  # at once, before any sweep
     clock.at += 2.9 * 86_400
     assert steps.credit(DAYS) == timedelta(days=4)
     clock.at += 0.2 * 86_400
     assert not steps.credit(DAYS)
 
 
-def test_a_step_is_known_to_the_next_daemon_and_one_that_nobody_saw_too(tmp_path: Path) -> None:
-    """In the same boot the file tells; of another boot it tells what was known of steps, and no more."""
+def test_a_step_is_known_to_the_next_daemon_also_one_without_a_daemon(tmp_path: Path) -> None:
+    """In the same boot the file shows it; of another boot only the known steps count."""
     clock, file = Set(), tmp_path / "clock.json"
     steps = Steps(str(tmp_path), clock, "boot")
     clock.stepped += 86_400
@@ -56,8 +56,8 @@ def test_a_step_is_known_to_the_next_daemon_and_one_that_nobody_saw_too(tmp_path
     assert later.credit(DAYS) == timedelta(days=4)
 
 
-def test_what_stands_in_the_file_harms_nobody(tmp_path: Path) -> None:
-    """Empty, cut, of another layout, no file."""
+def test_the_content_of_the_file_does_no_harm(tmp_path: Path) -> None:
+    """Empty, cut, of another format, no file."""
     for text in ("", "[]", "{", '{"wall": 1e99, "boot": 0, "boot_id": "boot", "steps": []}', '{"steps": 7}', "\0\0"):
         (tmp_path / "clock.json").write_text(text)
         assert not Steps(str(tmp_path), Set(), "boot").credit(DAYS)
@@ -66,13 +66,13 @@ def test_what_stands_in_the_file_harms_nobody(tmp_path: Path) -> None:
     assert not Steps(str(tmp_path / "not there"), Set(), "boot").credit(DAYS)
 
 
-def test_a_hold_lasts_as_long_as_it_was_put_for(tmp_path: Path) -> None:
-    """Two hours, and the clock is set three hours forward; then a day back. Its end is shown by the clock as it is."""
+def test_a_hold_lasts_as_long_as_requested(tmp_path: Path) -> None:
+    """Two hours, and the clock is set three hours forward; then a day back. Its end follows the present clock."""
     clock = Set()
     until = BEGAN + timedelta(hours=2)
     holds = Holds([HoldRow(1, "a1", "debugging", 0, BEGAN, until), HoldRow(2, "a2", "for ever", 0, BEGAN)])
     steps = Steps(str(tmp_path), clock, "boot")
-    steps.listeners.append(holds.shift)
+    steps.subscribe(holds.shift)
     for by in (3 * 3600, -86_400):
         clock.stepped += by
         steps.look()
@@ -86,7 +86,7 @@ def test_a_hold_lasts_as_long_as_it_was_put_for(tmp_path: Path) -> None:
     assert [row.id for row in holds.expire(clock.now().wall)] == [1]
 
 
-def test_a_fifo_in_place_of_the_steps_keeps_no_start_waiting(tmp_path: Path) -> None:
+def test_a_fifo_in_place_of_the_steps_hangs_no_start(tmp_path: Path) -> None:
     """As if there were none; the next reading replaces it."""
     os.mkfifo(tmp_path / "clock.json")
     Steps(str(tmp_path), Set(), "boot").look()

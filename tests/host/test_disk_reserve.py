@@ -1,4 +1,4 @@
-"""Disk space that is kept: made, given away in slices, made again; and SQLite on a disk that is really full."""
+"""Reserved disk space: made, given away in slices, made again; and SQLite on a disk that is really full."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ Mount = Callable[[str], Path]
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Mount]:
-    """Small file systems of one's own."""
+    """Small file systems for tests."""
     made: list[Path] = []
 
     def small(size: str) -> Path:
@@ -42,7 +42,7 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
 
 def fill(place: Path, leave: int = 0) -> Path:
-    """Not a byte is left, or so many."""
+    """Leave no byte free, or so many."""
     blob = place / f"blob{secrets.token_hex(4)}"
     with blob.open("wb", buffering=0) as file:
         try:
@@ -56,7 +56,7 @@ def fill(place: Path, leave: int = 0) -> Path:
 
 @needs_root
 def test_it_is_given_away_in_slices_and_made_again_when_there_is_room_for_it_twice(mount: Mount) -> None:
-    """A disk that is filled and emptied in turn is told of once, until it has stayed empty enough."""
+    """A disk that fills and empties in turn is reported once, until it has stayed empty enough."""
     place, log = mount("32m"), Recorder()
     one = Reserve(str(place), "", log)
     one.look()
@@ -79,8 +79,8 @@ def test_it_is_given_away_in_slices_and_made_again_when_there_is_room_for_it_twi
 
 
 @needs_root
-def test_a_disk_that_is_nearly_full_is_told_before_a_write_fails(mount: Mount) -> None:
-    """And one that is too small for the whole reserve gives a part of itself."""
+def test_a_nearly_full_disk_is_reported_before_a_write_fails(mount: Mount) -> None:
+    """And one that is too small for the whole reserve has a part of it."""
     place, log = mount("8m"), Recorder()
     one = Reserve(str(place), "", log)
     one.look()
@@ -97,8 +97,8 @@ def test_a_disk_that_is_nearly_full_is_told_before_a_write_fails(mount: Mount) -
 
 
 @needs_root
-def test_the_log_has_one_of_its_own_where_its_disk_is_another(mount: Mount) -> None:
-    """Beside a log that moves it moves too; a log that is no file has none."""
+def test_the_log_has_its_own_reserve_on_another_disk(mount: Mount) -> None:
+    """Beside a log that moves it moves too; a log that is not a file has none."""
     state, other = mount("32m"), mount("32m")
     one = Reserve(str(state), str(other / "log"), Recorder())
     one.look()
@@ -114,8 +114,8 @@ def test_the_log_has_one_of_its_own_where_its_disk_is_another(mount: Mount) -> N
     assert (state / "reserve").stat().st_size == 7 * MIB
 
 
-def test_what_is_no_file_of_ours_is_left_alone(tmp_path: Path) -> None:
-    """A link, a file with another name besides, a directory."""
+def test_a_foreign_file_in_its_place_is_left_alone(tmp_path: Path) -> None:
+    """A link, a file with a second name, a directory."""
     other = tmp_path / "other"
     other.write_text("precious")
     path = tmp_path / "reserve"
@@ -137,19 +137,19 @@ def test_what_is_no_file_of_ours_is_left_alone(tmp_path: Path) -> None:
 
 @needs_root
 def test_intents_are_committed_on_a_full_disk(mount: Mount) -> None:
-    """First into the room that the write-ahead log has, then into the reserve, as long as it lasts."""
+    """First into the room of the write-ahead log, then into the reserve, as long as it lasts."""
     place = mount("32m")
     registry = Registry(f"sqlite:///{place}/registry.db").open()
     one = Reserve(str(place), "", Recorder())
     one.look()
 
     async def play() -> int:
-        async_registry = AsyncRegistry(registry)
         add(registry, "a")
         fill(place)
+        async_registry = AsyncRegistry(registry, reserve=one.give)
         for _ in range(20):
             await async_registry.write(registry.history.add_event, "kill.requested", "a", "daemon", "w", NOW)
-        async_registry.make_room = one.give
+        assert (place / "reserve").stat().st_size == 8 * MIB, "the write-ahead log had room"
         number = 0
         with pytest.raises(RegistryUnavailable, match="SQLITE_FULL"):
             while True:
@@ -185,8 +185,8 @@ print("committed")
 
 
 @needs_root
-def test_a_full_var_tmp_is_no_matter_of_the_registry(tmp_path: Path) -> None:
-    """Any user can fill /var/tmp, where SQLite by itself keeps the journal of a savepoint beyond 64 KB.
+def test_a_full_var_tmp_does_not_affect_the_registry(tmp_path: Path) -> None:
+    """Any user can fill /var/tmp, where SQLite by default keeps the journal of a savepoint beyond 64 KB.
 
     At f87b3bd: `SQLITE_FULL: database or disk is full` for a sweep of 3,000 agents, on a disk with room.
     """
@@ -209,7 +209,7 @@ def test_a_full_var_tmp_is_no_matter_of_the_registry(tmp_path: Path) -> None:
 
 @needs_root
 def test_the_write_ahead_log_keeps_its_room(mount: Mount) -> None:
-    """After checkpoints, and when another daemon takes the registry up; zeros at its end are no frames."""
+    """After checkpoints, and when another daemon opens the registry; zeros at its end are no frames."""
     place = mount("64m")
     for turn in range(2):
         registry = Registry(f"sqlite:///{place}/registry.db").open()
@@ -222,7 +222,7 @@ def test_the_write_ahead_log_keeps_its_room(mount: Mount) -> None:
         with registry.engines.begin(registry.engines.durable) as connection:
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
         copy = Registry(f"sqlite:///{place}/copy.db")
-        (place / "copy.db").write_bytes((place / "registry.db").read_bytes())  # as a crash leaves them
+        (place / "copy.db").write_bytes((place / "registry.db").read_bytes())  # as after a crash
         (place / "copy.db-wal").write_bytes((place / "registry.db-wal").read_bytes())
         copy.open()
         assert len(copy.history.events(0, agent_id=f"a{turn}")) == 301
@@ -232,7 +232,7 @@ def test_the_write_ahead_log_keeps_its_room(mount: Mount) -> None:
 
 
 def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The round ends, its thread is left to the disk, and the next round does not ask again."""
+    """The round ends, its thread is left to the disk, and the next round does not try again."""
     answered = threading.Event()
     asked = []
     monkeypatch.setattr(disk_reserve, "PATIENCE", 0.1)

@@ -1,4 +1,4 @@
-"""Descriptors that run out: how many are kept back, and what is said when connections have to wait."""
+"""Exhausted descriptors: how many are reserved, and what is reported when connections have to wait."""
 
 import asyncio
 import errno
@@ -34,33 +34,33 @@ except OSError:
 
 
 def lines(limit: int) -> list[str]:
-    """What a process of that limit says."""
+    """The messages of a process with that limit."""
     done = subprocess.run([sys.executable, "-c", LIMITED, str(limit)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(128, 16), (1024, 128), (1280, 160), (1_000_000, 160)])
-def test_an_eighth_is_kept_back_and_never_more_than_is_needed(limit: int, kept: int) -> None:
+def test_an_eighth_is_reserved_and_never_more_than_needed(limit: int, kept: int) -> None:
     """For root, and for agents that are registered already."""
     assert reserved(limit) == kept
 
 
-def test_they_are_scarce_as_soon_as_the_rest_is_reserved() -> None:
-    """And where not even one can be had."""
+def test_they_are_scarce_as_soon_as_only_the_reserve_is_left() -> None:
+    """And if not even one can be opened."""
     *_, last, none_left = lines(256)
     assert int(last) == 256 - reserved(256) - 1
     assert none_left == "True"
 
 
 def test_a_limit_without_room_to_work_in_is_refused_with_the_remedy() -> None:
-    """One fewer than the least; the least itself will do."""
+    """One below the minimum; the minimum itself is enough."""
     assert "ulimit -n 65536" in lines(fd_limit.LEAST - 1)[0]
     assert lines(fd_limit.LEAST)[0].isdigit()
 
 
 def play(story: Callable[[asyncio.AbstractEventLoop, FdExhaustion], None]) -> tuple[list[object], int]:
-    """What was logged, and how often connections had to wait."""
+    """The log, and how often connections had to wait."""
     log, waited = Recorder(), []
 
     async def whole() -> None:
@@ -73,12 +73,12 @@ def play(story: Callable[[asyncio.AbstractEventLoop, FdExhaustion], None]) -> tu
 
 
 def out(number: int = errno.EMFILE) -> dict[str, object]:
-    """What asyncio says of an accept(2) that failed."""
+    """asyncio's report of a failed accept(2)."""
     return {"message": "socket.accept() out of system resource", "exception": OSError(number, "Too many open files")}
 
 
-def test_a_storm_of_failures_is_told_once_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """asyncio has a hundred of them a second; of each second heartbeats are forgiven once."""
+def test_a_storm_of_failures_is_reported_once_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio has a hundred of them a second; heartbeats are forgiven once per second."""
 
     def storm(loop: asyncio.AbstractEventLoop, exhaustion: FdExhaustion) -> None:
         for number in (errno.EMFILE, errno.ENFILE, errno.EMFILE):
@@ -98,8 +98,8 @@ def test_a_storm_of_failures_is_told_once_until_it_is_over(monkeypatch: pytest.M
     assert play(over)[0] == ["descriptors.exhausted", "descriptors.back"] * 2
 
 
-def test_other_faults_go_to_their_own_handler(caplog: pytest.LogCaptureFixture) -> None:
-    """They are no lack of descriptors."""
+def test_other_errors_go_to_their_own_handler(caplog: pytest.LogCaptureFixture) -> None:
+    """They do not mean a lack of descriptors."""
 
     def other(loop: asyncio.AbstractEventLoop, _exhaustion: FdExhaustion) -> None:
         loop.call_exception_handler({"message": "another fault", "exception": OSError(errno.EIO, "x")})

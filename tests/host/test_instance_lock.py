@@ -1,4 +1,4 @@
-"""What a second daemon is told: where the first one is spoken to, as far as that can be known."""
+"""The message for a second daemon: where the first one can be reached, as far as that is known."""
 
 import os
 import subprocess
@@ -16,8 +16,8 @@ from watchdog.host.instance_lock import InstanceLocks, PidFile, user_of_registry
 from watchdog.telemetry import logger
 
 
-def test_a_lock_is_let_go_whoever_else_has_its_descriptor(tmp_path: Path) -> None:
-    """A child that was forked, or what is left of a process of which a thread is stuck in the kernel."""
+def test_a_lock_is_released_whoever_else_has_its_descriptor(tmp_path: Path) -> None:
+    """A forked child, or the rest of a process with a thread stuck in the kernel."""
     path = str(tmp_path / "lock")
     first = PidFile(path)
     copy = os.dup(first.fileno())  # shares the lock, as after fork(2)
@@ -31,8 +31,8 @@ def test_a_lock_is_let_go_whoever_else_has_its_descriptor(tmp_path: Path) -> Non
     os.close(copy)
 
 
-def test_the_first_ones_socket_is_named_where_it_is_known(tmp_path: Path) -> None:
-    """The same runtime directory is the same socket; with the state directory alone in common it is another's."""
+def test_the_first_ones_socket_is_named_if_known(tmp_path: Path) -> None:
+    """The same runtime directory means the same socket; the same state directory alone does not."""
     file = tmp_path / "agent-watchdog.toml"
     file.touch()
     settings = replace(config.load(str(file)), runtime_dir=str(tmp_path / "run"), state_dir=str(tmp_path / "state"))
@@ -63,7 +63,7 @@ sys.stdin.read()
 
 
 def test_a_registry_that_is_in_use_by_another_name_is_refused(tmp_path: Path) -> None:
-    """P5: a hard link has a lock and a WAL of its own. Where nobody has it open, as of a backup, it is no obstacle."""
+    """P5: a hard link has its own lock and WAL. If no process has it open, as with a backup, it is no obstacle."""
     places = [tmp_path / "one", tmp_path / "two"]
     each = []
     for place in places:
@@ -86,7 +86,7 @@ def test_a_registry_that_is_in_use_by_another_name_is_refused(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["agent-watchdogd.lock", "registry.db.lock", "agent-watchdog.pid"])
 @pytest.mark.parametrize("left", [bytes(4), b"pid 17", b"half a wo", b"\xff\xfe", b"4711 was here\n" * 500])
-def test_what_stands_in_a_lock_file_keeps_nobody_from_starting(tmp_path: Path, name: str, left: bytes) -> None:
+def test_the_content_of_a_lock_file_prevents_no_start(tmp_path: Path, name: str, left: bytes) -> None:
     """A power cut leaves zero bytes there; the lock decides, and the text is for people."""
     path = tmp_path / name
     path.write_bytes(left)
@@ -98,8 +98,8 @@ def test_what_stands_in_a_lock_file_keeps_nobody_from_starting(tmp_path: Path, n
     first.close()
 
 
-def test_a_file_with_another_name_is_taken_only_if_it_holds_a_pid(tmp_path: Path) -> None:
-    """`--pidfile thesis` is a slip; `--pidfile daemon`, left by a crash, is not."""
+def test_a_file_with_another_name_is_used_only_if_it_contains_a_pid(tmp_path: Path) -> None:
+    """`--pidfile thesis` is a typing error; `--pidfile daemon`, left by a crash, is not."""
     path = tmp_path / "thesis"
     path.write_text("my thesis\n")
     with pytest.raises(ConfigError, match="something else than a pid file"):
@@ -110,8 +110,8 @@ def test_a_file_with_another_name_is_taken_only_if_it_holds_a_pid(tmp_path: Path
         PidFile(str(path)).close()
 
 
-def test_a_lock_beside_a_registry_that_never_was_does_not_tell_of_one() -> None:
-    """A first start that fails leaves none; once the registry is begun, the lock stays, and the next start sees it."""
+def test_a_lock_beside_a_registry_that_never_existed_is_no_trace_of_one() -> None:
+    """A first start that fails leaves none; once the registry exists, the lock stays, and the next start sees it."""
     with tempfile.TemporaryDirectory() as directory:
         file, state = Path(directory, "config.toml"), Path(directory, "s")
         file.write_text(f'[daemon]\nstate_dir = "{state}"\nruntime_dir = "{directory}/r"\n')

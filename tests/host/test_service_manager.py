@@ -1,4 +1,4 @@
-"""Our word to a service manager, as a manager's own socket hears it; nothing here needs a booted systemd."""
+"""Messages to a service manager, as its socket receives them; nothing here needs a booted systemd."""
 
 import os
 import socket
@@ -47,8 +47,8 @@ def supervisor(manager: Manager) -> Iterator[ServiceManager]:
     made._socket.close()
 
 
-def test_what_is_meant_for_us_reaches_nobody_that_we_start() -> None:
-    """A hook that inherits it could feed systemd's watchdog in our name."""
+def test_variables_meant_for_us_reach_no_child() -> None:
+    """A hook that inherits them could feed systemd's watchdog in our name."""
     environ = {
         "NOTIFY_SOCKET": "",
         "WATCHDOG_USEC": "60000000",
@@ -67,14 +67,14 @@ def test_what_is_meant_for_us_reaches_nobody_that_we_start() -> None:
 
 
 def test_the_watchdog_of_this_process_counts() -> None:
-    """$WATCHDOG_PID is ours, or is not said."""
+    """$WATCHDOG_PID is our pid, or not set."""
     own = {"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": str(os.getpid())}
 
     assert ServiceManager(own).watchdog_seconds == 60
     assert ServiceManager({"WATCHDOG_USEC": "3000000"}).watchdog_seconds == 3
 
 
-def test_a_reload_says_when_it_began(manager: Manager, supervisor: ServiceManager) -> None:
+def test_a_reload_reports_when_it_began(manager: Manager, supervisor: ServiceManager) -> None:
     """RELOADING=1 with MONOTONIC_USEC, which Type=notify-reload compares with the time of its signal; then READY=1."""
     before = Clock().mono()
     supervisor.reloading()
@@ -87,9 +87,9 @@ def test_a_reload_says_when_it_began(manager: Manager, supervisor: ServiceManage
 
 
 def test_progress_feeds_the_watchdog(manager: Manager, supervisor: ServiceManager) -> None:
-    """A step asks for more time, too: it counts only beyond the unit's own limit (sd_notify(3))."""
-    supervisor.swept("fine")
-    supervisor.stepped()
+    """A step also asks for more time, which counts only beyond the unit's own limit (sd_notify(3))."""
+    supervisor.feed_watchdog("fine")
+    supervisor.extend_timeout()
     supervisor.stopping("bye")
 
     assert manager.hear() == ["WATCHDOG=1", "STATUS=fine"]
@@ -98,8 +98,8 @@ def test_progress_feeds_the_watchdog(manager: Manager, supervisor: ServiceManage
     assert manager.hear() == ["STOPPING=1", "STATUS=bye"]
 
 
-def test_a_socket_goes_into_the_store_and_out_of_it(manager: Manager, supervisor: ServiceManager) -> None:
-    """The descriptor itself travels along."""
+def test_a_socket_is_stored_and_removed(manager: Manager, supervisor: ServiceManager) -> None:
+    """The descriptor itself is sent along."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
         supervisor.keep("notify-a", ours)
         words, (fd,) = manager.hear_with_fd()
@@ -108,19 +108,19 @@ def test_a_socket_goes_into_the_store_and_out_of_it(manager: Manager, supervisor
             assert os.path.sameopenfile(fd, ours.fileno())
         finally:
             os.close(fd)
-    supervisor.let_go("notify-a")
+    supervisor.discard("notify-a")
 
     assert manager.hear() == ["FDSTOREREMOVE=1", "FDNAME=notify-a"]
 
 
 def test_a_full_queue_loses_no_socket(manager: Manager, supervisor: ServiceManager) -> None:
-    """A hundred registered at once: what systemd could not take goes with the next word, in order."""
+    """A hundred registered at once: messages that systemd could not take go with the next one, in order."""
     count = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) + 20
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as kept, socket.socket() as closed:
         for number in range(count):
             supervisor.keep(f"notify-{number}", kept)
         supervisor.keep("notify-closed", closed)
-        closed.close()  # before it could be sent: nobody else's descriptor goes out under its name
+        closed.close()  # before it could be sent: no other descriptor is sent under its name
         supervisor.keep("notify-last", kept)
         heard: list[str] = []
         while heard[-1:] != ["FDNAME=notify-last"]:
@@ -128,13 +128,13 @@ def test_a_full_queue_loses_no_socket(manager: Manager, supervisor: ServiceManag
             heard += [word for word in words if word.startswith("FDNAME")]
             for fd in fds:
                 os.close(fd)
-            supervisor.swept("fine")
+            supervisor.feed_watchdog("fine")
 
     assert heard == [f"FDNAME=notify-{number}" for number in range(count)] + ["FDNAME=notify-last"]
 
 
-def test_what_was_kept_is_taken_up_by_name(tmp_path: Path) -> None:
-    """Descriptors from 3 on, with their names; what is no socket is closed, and none is inherited further."""
+def test_kept_sockets_are_taken_up_by_name(tmp_path: Path) -> None:
+    """Descriptors from 3 on, with their names; other files than sockets are closed, and none is inherited further."""
     script = """
 import os, socket
 from watchdog.host.service_manager import ServiceManager

@@ -1,4 +1,4 @@
-"""The daemon's notify sockets: who sent what, and that nobody is lost or starved."""
+"""The daemon's notify sockets: senders are identified, and no message is lost or starved."""
 
 import asyncio
 import itertools
@@ -24,7 +24,7 @@ def directory() -> Iterator[str]:
 def listen(
     directory: str, talk: Callable[[dict[str, str]], object], until: Callable[[list[tuple[str, Message]]], bool]
 ) -> list[tuple[str, Message]]:
-    """Open sockets for agents a and b, let `talk` speak in a thread, return what was heard."""
+    """Open sockets for agents a and b, let `talk` send in a thread, return the received messages."""
     heard: list[tuple[str, Message]] = []
 
     async def main() -> None:
@@ -50,7 +50,7 @@ def send(path: str, data: bytes = b"WATCHDOG=1") -> None:
         speaker.sendto(data, path)
 
 
-def test_the_kernel_says_who_sent_it_even_when_he_has_gone(directory: str) -> None:
+def test_the_kernel_names_the_sender_even_after_its_exit(directory: str) -> None:
     """A short-lived systemd-notify is attributed by its agent's socket, with uid and pid."""
     heard = listen(
         directory,
@@ -71,7 +71,7 @@ def test_the_kernel_says_who_sent_it_even_when_he_has_gone(directory: str) -> No
 
 
 def test_a_barrier_is_closed_so_that_systemd_notify_returns(directory: str) -> None:
-    """`systemd-notify` waits until its BARRIER=1 descriptor is closed; it must not wait out its 5 s."""
+    """`systemd-notify` waits until its BARRIER=1 descriptor is closed; it must not wait its full 5 s."""
     heard = listen(
         directory,
         lambda paths: (
@@ -112,8 +112,8 @@ def test_a_flood_on_one_socket_loses_nothing_on_another(directory: str) -> None:
     assert sum(agent == "b" for agent, _ in heard) == 200
 
 
-def test_a_lone_message_is_read_at_once_by_one_look(directory: str) -> None:
-    """No look follows it; the next one, if it comes before the rest is over, is read then."""
+def test_a_lone_message_is_read_at_once(directory: str) -> None:
+    """No further read follows; a message before the rest is over is read then."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -150,7 +150,7 @@ def test_a_lone_message_is_read_at_once_by_one_look(directory: str) -> None:
 
 
 def test_an_oversized_datagram_is_marked_and_costs_nothing_else(directory: str) -> None:
-    """Over 4096 bytes: told as truncated; the next one is heard as ever."""
+    """Over 4096 bytes: reported as truncated; the next one is received as usual."""
 
     def talk(paths: dict[str, str]) -> None:
         send(paths["a"], b"X" * 9000)
@@ -162,7 +162,7 @@ def test_an_oversized_datagram_is_marked_and_costs_nothing_else(directory: str) 
 
 
 def test_many_descriptors_are_all_closed(directory: str) -> None:
-    """A message with more descriptors than we have room for leaks none."""
+    """A message with more descriptors than there is room for leaks none."""
 
     def talk(paths: dict[str, str]) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
@@ -176,10 +176,10 @@ def test_many_descriptors_are_all_closed(directory: str) -> None:
     assert before == len(os.listdir("/proc/self/fd"))
 
 
-def test_descriptors_that_come_along_are_never_ours_to_close(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """close(2) calls the file's own `flush`: one of a FUSE server that never answers would stop the loop (by reading).
+def test_descriptors_in_a_message_are_never_ours_to_close(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """close(2) calls the file's own `flush`: a FUSE server that never answers would stop the loop.
 
-    The other end of a pipe hears all the same that they are gone, which is what BARRIER=1 waits for.
+    The other end of a pipe still sees them closed, which is what BARRIER=1 waits for.
     """
     ours, theirs = os.pipe()
     closed: list[int] = []
@@ -204,7 +204,7 @@ def test_descriptors_that_come_along_are_never_ours_to_close(directory: str, mon
 
 
 class Rationed:
-    """So many of one uid a look."""
+    """So many messages of one uid per read."""
 
     def __init__(self, most: int) -> None:
         self.most = self.left = most
@@ -220,8 +220,8 @@ class Rationed:
         return not self.behind
 
 
-def test_what_a_budget_leaves_is_read_later_and_each_socket_gets_its_turn(directory: str) -> None:
-    """Ten sockets with eight messages each, four a look: no socket waits for another's queue, no message is lost."""
+def test_messages_beyond_a_budget_are_read_later_and_each_socket_gets_its_turn(directory: str) -> None:
+    """Ten sockets with eight messages each, four per read: no socket waits for another's queue, no message is lost."""
     heard: list[tuple[str, Message]] = []
 
     async def main() -> None:
@@ -245,7 +245,7 @@ def test_what_a_budget_leaves_is_read_later_and_each_socket_gets_its_turn(direct
 
 
 def test_a_socket_whose_directory_was_removed_is_closed_all_the_same(directory: str) -> None:
-    """Logout removes runtime directories; an agent's row is closed without a stumble."""
+    """Logout removes runtime directories; an agent's row is still closed."""
 
     async def main() -> None:
         sockets = NotifySockets(directory, lambda agent, message: None)

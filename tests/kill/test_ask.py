@@ -57,7 +57,7 @@ def test_who_hears_and_says_that_he_rests_is_not_waited_for(tmp_path: Path, stat
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            agent.heartbeat.hears = True
+            agent.heartbeat.reads_answers = True
             order = await asking(made, agent, ASK, "uid 0")
             agent.beat(Beat(state=state), made.clock.mono(), made.clock.now().wall)
             await made.worker.finished(order, 20)
@@ -72,7 +72,7 @@ def test_an_agent_that_ends_its_turn_by_our_answer_may_end_by_itself(tmp_path: P
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            agent.heartbeat.hears = True
+            agent.heartbeat.reads_answers = True
             order = await asking(made, agent, ASK, "uid 0")
             agent.beat(Beat(state=State.IDLE), made.clock.mono(), made.clock.now().wall)
             await asyncio.sleep(1)
@@ -90,7 +90,7 @@ def test_that_an_agent_hears_is_written_before_it_is_asked(tmp_path: Path) -> No
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, _):
-            agent.heartbeat.hears = True
+            agent.heartbeat.reads_answers = True
             await asking(made, agent, ASK, "uid 0")
             row = await made.registry.read(made.registry.agents.get, agent.agent_id)
             assert row is not None and row.hears

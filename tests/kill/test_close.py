@@ -43,7 +43,7 @@ def test_a_success_that_its_run_did_not_see_is_none(
 ) -> None:
     """Who has a `run` has a witness; one that is silent was killed too."""
     who = agent(source=source)
-    who.exit.code, who.exit.signal, who.exit.told = code, number, "as somebody says"
+    who.exit.code, who.exit.signal, who.exit.source = code, number, "as somebody says"
     order, progress = KillOrder("r", who, Reason.GONE, KillOptions(), "daemon", "gone", 0), KillProgress()
 
     assert status_of(order, progress) is status

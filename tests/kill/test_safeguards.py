@@ -205,7 +205,7 @@ def test_an_agent_that_was_held_back_for_long_enough_is_no_sign_once_it_is_kille
     bench.look(after=2000)
     for name in "ab":
         old = agent(name)
-        old.judged.doomed_since = 1000.0
+        old.judged.kill_due_since = 1000.0
         bench.restraint.count_kill(old, silent=True)
     assert bench.look(stalled("c")).doubt_of(0) is None
 

@@ -40,7 +40,7 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
             if where == "asks":
-                agent.heartbeat.hears = by != "daemon"  # else a person's order does not wait
+                agent.heartbeat.reads_answers = by != "daemon"  # else a person's order does not wait
                 order = await asking(made, agent, ASK, by)
                 made.worker.apply(OBSERVE)
             else:

@@ -1,4 +1,4 @@
-"""Activity delays: a child agent at work, or CPU of the tree; an idle child or an idle tree excuses nobody."""
+"""Activity delays a verdict: a child agent at work, or CPU of the tree; an idle child or tree does not."""
 
 from datetime import timedelta
 
@@ -35,10 +35,10 @@ def member(pid: int, cpu: float) -> TreeMember:
         (Verdict.STALLED, State.WORKING, True, False, False),
     ],
 )
-def test_a_child_agent_at_work_speaks_for_its_parent(
+def test_a_child_agent_at_work_counts_for_its_parent(
     verdict: Verdict, state: State | None, promised: bool, busy: bool, expected: bool
 ) -> None:
-    """A child that beats, waits for somebody or is seen busy does; one that is idle, stalled or just there does not."""
+    """A child that beats, waits for a person or is busy counts; one that is idle, stalled or just there does not."""
     fleet, parent, child = Fleet(), agent(PARENT), agent(CHILD, PARENT)
     fleet.add(parent)
     fleet.add(child)
@@ -53,7 +53,7 @@ def test_a_child_agent_at_work_speaks_for_its_parent(
 
 
 def test_cpu_of_the_whole_tree_counts_from_scan_to_scan() -> None:
-    """The first scan only begins; then 5 % of a core is activity, and a process that is new counts from zero."""
+    """The first scan is the baseline; then 5 % of a core is activity, and a new process counts from zero."""
     one = agent(PARENT)
     one.tree.members = (member(10, 100.0), member(11, 3.0))
     see_cpu(one, float("inf"))
@@ -66,8 +66,8 @@ def test_cpu_of_the_whole_tree_counts_from_scan_to_scan() -> None:
     assert "used 6% of a core" in str(one.activity)
 
 
-def test_what_it_used_before_it_fell_silent_speaks_for_nothing() -> None:
-    """The scan before the silence began 60 s ago: who was busy then and hangs since is found in time."""
+def test_cpu_used_before_the_silence_does_not_count() -> None:
+    """The scan before the silence began 60 s ago: an agent that was busy then and hangs since is found in time."""
     one = agent(PARENT)
     one.tree.members = (member(10, 1.0),)
     see_cpu(one, 61.0)
@@ -81,7 +81,7 @@ def test_what_it_used_before_it_fell_silent_speaks_for_nothing() -> None:
 
 
 def test_no_time_between_two_scans_is_no_evidence() -> None:
-    """Two scans at once: nothing is divided by zero, nobody is busy."""
+    """Two scans at once: no division by zero, no agent is busy."""
     one = agent(PARENT)
     one.tree.members = (member(10, 1.0),)
     see_cpu(one, 1.0)
@@ -90,8 +90,8 @@ def test_no_time_between_two_scans_is_no_evidence() -> None:
     assert one.activity is None
 
 
-def test_what_was_seen_is_believed_for_half_of_the_silence_that_is_too_long() -> None:
-    """A build that uses a core in bursts lives between them; a sight of long ago is no excuse."""
+def test_observed_activity_counts_for_half_of_the_allowed_silence() -> None:
+    """A build that uses a core in bursts stays alive between them; old activity is no excuse."""
     one = agent(PARENT)
     one.sights.see(ActivityKind.TRANSCRIPT, "its transcript grew")
     one.watch(0, 59, 100)
@@ -101,8 +101,8 @@ def test_what_was_seen_is_believed_for_half_of_the_silence_that_is_too_long() ->
     assert one.activity is None
 
 
-def test_the_freshest_sight_is_told() -> None:
-    """Of several, the one that speaks most."""
+def test_the_most_recent_activity_is_shown() -> None:
+    """Of several, the strongest."""
     sights = ObservedActivity()
     sights.see(ActivityKind.LOG, "its log grew")
     sights.watch(timedelta(seconds=5))

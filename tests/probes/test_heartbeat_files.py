@@ -1,4 +1,4 @@
-"""Heartbeat files by real helpers: an older time is no beat, and one that cannot be written is no silence."""
+"""Heartbeat files with real helpers: an older time is no beat, and an unwritable file is no silence."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from tests.probes.test_output_growth import ME, Looking, run
 
 @pytest.mark.skipif(ME != 0, reason="needs root: to mount a file system that can be filled")
 def test_a_beat_that_could_not_be_written_is_no_silence(tmp_path: Path) -> None:
-    """Case C7: on a full disk its agent is unknown; when there is room again, one fresh limit."""
+    """Case C7: on a full disk its agent is unknown; when there is room again, it gets one fresh limit."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)], check=True)
     beat, filler = tmp_path / "beat", tmp_path / "filler"
 
@@ -46,7 +46,7 @@ def test_a_beat_that_could_not_be_written_is_no_silence(tmp_path: Path) -> None:
 
 
 def test_a_beat_in_a_directory_that_is_closed_to_its_agent_is_no_silence() -> None:
-    """Case C7, variant: mode 000. Its agent is unknown; when it is opened again, one fresh limit."""
+    """Case C7, variant: mode 000. Its agent is unknown; when it is opened again, it gets one fresh limit."""
     with tempfile.TemporaryDirectory(dir="/tmp") as place:  # pytest's own is closed to other uids
         os.chmod(place, 0o711)
         inner = Path(place) / "beats"
@@ -76,8 +76,8 @@ def test_a_beat_in_a_directory_that_is_closed_to_its_agent_is_no_silence() -> No
         run(story)
 
 
-def test_a_heartbeat_file_that_was_given_an_older_time_is_no_beat(tmp_path: Path) -> None:
-    """Case Q6: `rsync -t` or `touch -d` set it back; what its agent writes then is one, by whatever clock."""
+def test_a_heartbeat_file_that_was_set_to_an_older_time_is_no_beat(tmp_path: Path) -> None:
+    """Case Q6: `rsync -t` or `touch -d` set it back; a later write by its agent is a beat, by whatever clock."""
     file = tmp_path / "beat"
     file.touch()
 

@@ -1,4 +1,4 @@
-"""When the host is so pressed that a silence says little: by figures, and by what this machine says."""
+"""When the host is so busy that silence means little: by given numbers, and by those of this machine."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from watchdog.probes.host_pressure import LOAD, LOAD_ALONE, MEMORY, judged
     ("cpu", "memory", "load", "words"),
     [
         (80.0, 0.0, LOAD, "tasks waited for a CPU in 80% of the time, load 2.0 a core"),
-        (100.0, 0.0, LOAD - 0.1, None),  # spinning programs starve nobody
+        (100.0, 0.0, LOAD - 0.1, None),  # spinning programs starve no process
         (79.9, 0.0, 50.0, None),
         (None, None, LOAD_ALONE, "load 4.0 a core"),
         (None, None, LOAD_ALONE - 0.1, None),
@@ -22,13 +22,13 @@ from watchdog.probes.host_pressure import LOAD, LOAD_ALONE, MEMORY, judged
 def test_pressure_counts_together_with_load(
     cpu: float | None, memory: float | None, load: float, words: str | None
 ) -> None:
-    """Where the kernel tells none, the load alone has to be twice as high."""
+    """Where the kernel has no PSI, the load alone has to be twice as high."""
     said = judged(cpu, memory, load, 80.0)
     assert said is None if words is None else said is not None and words in said
 
 
 def test_a_hundred_percent_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the host says."""
+    """Whatever the host's numbers."""
     monkeypatch.setattr(pressure, "LOAD", 0.0)
     monkeypatch.setattr(pressure, "LOAD_ALONE", 0.0)
     assert pressure.host_pressure(100.0) is None
@@ -37,7 +37,7 @@ def test_a_hundred_percent_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> N
     assert said.startswith("the host is overloaded: ")
 
 
-def test_a_line_that_is_not_there_is_not_told() -> None:
-    """Nor a file."""
+def test_a_missing_line_is_ignored() -> None:
+    """So is a missing file."""
     assert pressure._average("cpu", b"nobody") is None
     assert pressure._average("mood", b"some") is None

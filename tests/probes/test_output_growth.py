@@ -1,4 +1,4 @@
-"""What is asked of owners' helpers about silent agents: growth since the last look, by real helpers."""
+"""Queries to owners' helpers about silent agents: growth since the last answer, by real helpers."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ ME = os.geteuid()
 
 
 class Looking:
-    """One agent that has been silent for a minute of two, and all who look at it."""
+    """One agent that has been silent for a minute of two, and its observers."""
 
     def __init__(self, owners: HelperPool) -> None:
         clock, self.fleet = Clock(), Fleet()
@@ -47,7 +47,7 @@ class Looking:
         return self.agent.heartbeat.silence.hindrance.unread is not None
 
     async def look(self, kind: ActivityKind | str, by: Callable[[], None] | None = None) -> None:
-        """Look, and wait for the answer."""
+        """Start the queries, and wait for the answers."""
         (by or self.growth.look)()
         async with asyncio.timeout(60):
             while self.inquiries.waiting((self.agent.agent_id, kind)) is not None:
@@ -73,8 +73,8 @@ def run(story: Callable[[Looking], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "key"), [(ActivityKind.TRANSCRIPT, "transcript"), (ActivityKind.LOG, "log")])
-def test_growth_counts_from_one_look_to_the_next_of_one_silence(tmp_path: Path, kind: ActivityKind, key: str) -> None:
-    """The first look only begins; what grew before the silence speaks for nothing; other rights are no growth."""
+def test_growth_counts_from_one_answer_to_the_next_of_one_silence(tmp_path: Path, kind: ActivityKind, key: str) -> None:
+    """The first answer is the baseline; growth before the silence does not count; changed permissions are no growth."""
     path = tmp_path / "file"
     path.write_text("1\n")
 
@@ -91,7 +91,7 @@ def test_growth_counts_from_one_look_to_the_next_of_one_silence(tmp_path: Path, 
         assert made.seen() == f"its {kind} grew"
 
         agent.sights.seen.clear()
-        agent.heartbeat.silence.lasted = timedelta()  # it spoke
+        agent.heartbeat.silence.lasted = timedelta()  # it beat
         made.growth.look()
         path.write_text("3\n3\n3\n")
         agent.heartbeat.silence.lasted = timedelta(minutes=1)
@@ -101,7 +101,7 @@ def test_growth_counts_from_one_look_to_the_next_of_one_silence(tmp_path: Path, 
     run(story)
 
 
-def test_a_file_that_cannot_be_looked_at_is_no_evidence_and_says_why(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_no_evidence_and_has_a_reason(tmp_path: Path) -> None:
     """Neither for the agent nor against it."""
     path = tmp_path / "none"
 
@@ -117,8 +117,8 @@ def test_a_file_that_cannot_be_looked_at_is_no_evidence_and_says_why(tmp_path: P
 
 
 @pytest.mark.parametrize("answer", [None, [], {"device": 1}, {"10": "x"}, "x"], ids=str)
-def test_a_helper_that_answers_what_it_must_not_is_a_look_that_failed(answer: object) -> None:
-    """It is a process of its owner's, who may put anything in its place."""
+def test_an_invalid_answer_of_a_helper_is_a_failed_query(answer: object) -> None:
+    """The owner of that process may replace it."""
 
     class Liar(HelperPool):
         async def call(self, *_: object, **__: object) -> object:
@@ -134,19 +134,19 @@ def test_a_helper_that_answers_what_it_must_not_is_a_look_that_failed(answer: ob
     asyncio.run(story())
 
 
-SCREENS = [  # what the pane shows at each look, and whether it is seen to change
+SCREENS = [  # (the pane's content at each check, whether it counts as changed)
     ("80x24 a", False),
     ("80x24 a", False),
     ("80x24 b", True),
     ("80x24 a", False),  # it blinks
     ("80x24 b", False),
-    ("40x24 c", False),  # somebody looks at it in a smaller window
+    ("40x24 c", False),  # a person views it in a smaller window
     ("40x24 d", True),
 ]
 
 
-def test_a_pane_changes_when_it_shows_what_was_not_there_before() -> None:
-    """Two words in turn, and another size, are no work."""
+def test_a_pane_changes_when_it_shows_new_text() -> None:
+    """Two alternating texts, and another size, are no work."""
 
     class Shows(HelperPool):
         async def call(self, uid: int, call: str, args: object, deadline: float) -> object:
@@ -167,8 +167,8 @@ def test_a_pane_changes_when_it_shows_what_was_not_there_before() -> None:
     asyncio.run(story())
 
 
-def test_who_sits_in_no_pane_is_not_told_as_a_failed_look() -> None:
-    """Most agents do not; a tmux that does not answer is one."""
+def test_an_agent_without_a_pane_is_not_reported_as_a_failed_query() -> None:
+    """Most agents have none; a tmux that does not answer is a failure."""
 
     class Refuses(HelperPool):
         async def call(self, *_: object, **__: object) -> object:
@@ -187,8 +187,8 @@ def test_who_sits_in_no_pane_is_not_told_as_a_failed_look() -> None:
     asyncio.run(story())
 
 
-def test_nothing_is_kept_of_who_is_in_question_no_more() -> None:
-    """Also of what had no answer: it sits in no pane, and its log is not there."""
+def test_nothing_is_kept_of_an_agent_that_is_no_longer_in_question() -> None:
+    """Also of subjects without an answer: it has no pane, and its log does not exist."""
 
     async def story(made: Looking) -> None:
         made.agent.reg = replace(made.agent.reg, log="/nowhere", identity=read_identity(os.getpid(), "host"))

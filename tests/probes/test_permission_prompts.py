@@ -1,4 +1,4 @@
-"""Who is asked for prompts that only a pane shows, how often, and what is told of them."""
+"""Which agents are checked for prompts that only a pane shows, how often, and what is reported."""
 
 import asyncio
 import os
@@ -26,25 +26,25 @@ from watchdog.probes.permission_prompts import AT_ONCE, NOTE, TOLD, PermissionPr
 from watchdog.processes.identity import read_identity
 from watchdog.sweep.announcer import Announcer
 
-LIMIT = timedelta(minutes=4)  # a look each minute
+LIMIT = timedelta(minutes=4)  # one check a minute
 PROMPT = ("screen one", "a prompt")
 
 
 class Told:
-    """In the place of log and history."""
+    """Replaces log and history."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
         self.texts: list[str] = []
 
-    def tell(self, event: str, _agent: Agent, text: str, **_: object) -> None:
+    def record(self, event: str, _agent: Agent, text: str, **_: object) -> None:
         if event != "agent.waiting":
             self.events.append(event.removeprefix("agent."))
             self.texts.append(text)
 
 
 class Room(HelperPool):
-    """Agents in panes, whose owners' helper answers what a test wants."""
+    """Agents in panes, with a fake helper of their owners."""
 
     def __init__(self, agents: int = 1) -> None:
         super().__init__()
@@ -84,12 +84,12 @@ class Room(HelperPool):
         return {"pane": "%0", "size": "80x24", "shows": self.shows[0], "asks": self.shows[1], "works": self.works}
 
     async def minutes(self, count: int) -> None:
-        """A sweep each ten seconds; all of them beat."""
+        """One sweep every ten seconds; all of them beat."""
         for _ in range(6 * count):
             await self.sweep()
 
     async def sweep(self) -> None:
-        """One of them."""
+        """One of these sweeps."""
         self.clock.at += 10
         self.prompts.look()
         for agent in self.fleet:
@@ -110,8 +110,8 @@ def story(told: Callable[[Room], Coroutine[None, None, None]], agents: int = 1) 
     asyncio.run(run())
 
 
-def test_a_prompt_is_told_once_after_the_limit_and_so_is_its_end() -> None:
-    """With its age; not before the limit, and not again with each look."""
+def test_a_prompt_and_its_end_are_reported_once_after_the_limit() -> None:
+    """With its age; not before the limit, and not again at each check."""
 
     async def told(room: Room) -> None:
         await room.minutes(4)
@@ -127,8 +127,8 @@ def test_a_prompt_is_told_once_after_the_limit_and_so_is_its_end() -> None:
     story(told)
 
 
-def test_a_pane_that_shows_other_letters_asks_something_else() -> None:
-    """Who works writes on; a prompt after another begins anew."""
+def test_a_pane_with_different_text_shows_another_prompt() -> None:
+    """An agent at work keeps writing; a second prompt starts again."""
 
     async def told(room: Room) -> None:
         for number in range(20):
@@ -149,8 +149,8 @@ def test_a_pane_that_shows_other_letters_asks_something_else() -> None:
     ("reason", "over"),
     [("no_pane", ["needs_human", "human_answered"]), ("tmux", ["needs_human"]), ("left", ["needs_human"])],
 )
-def test_a_look_that_fails_says_nothing(reason: str, over: list[str]) -> None:
-    """Only who has no pane any more shows nothing."""
+def test_a_failed_check_changes_nothing(reason: str, over: list[str]) -> None:
+    """Only an agent without a pane shows nothing any more."""
 
     async def told(room: Room) -> None:
         await room.minutes(6)
@@ -161,8 +161,8 @@ def test_a_look_that_fails_says_nothing(reason: str, over: list[str]) -> None:
     story(told)
 
 
-def test_an_answer_that_is_none_is_borne() -> None:
-    """The helper is a process of its owner's."""
+def test_an_invalid_answer_is_tolerated() -> None:
+    """The helper is a process of its owner."""
 
     async def told(room: Room) -> None:
         room.shows = cast("tuple[str, str]", ("x",))
@@ -173,8 +173,8 @@ def test_an_answer_that_is_none_is_borne() -> None:
 
 
 @pytest.mark.parametrize("state", [State.IDLE, State.DONE, State.BLOCKED])
-def test_its_own_word_ends_a_prompt(state: State) -> None:
-    """Who says what it does is not asked."""
+def test_a_report_of_the_agent_ends_a_prompt(state: State) -> None:
+    """An agent that reports its state is not checked."""
 
     async def told(room: Room) -> None:
         await room.minutes(6)
@@ -186,7 +186,7 @@ def test_its_own_word_ends_a_prompt(state: State) -> None:
     story(told)
 
 
-def test_an_agent_that_says_after_all_that_it_waits_is_told_once() -> None:
+def test_an_agent_that_finally_reports_its_wait_is_reported_once() -> None:
     """The prompt in its pane is the same wait."""
 
     async def told(room: Room) -> None:
@@ -198,8 +198,8 @@ def test_an_agent_that_says_after_all_that_it_waits_is_told_once() -> None:
     story(told)
 
 
-def test_who_is_being_ended_is_left_alone_until_that_is_called_off() -> None:
-    """Nothing is told meanwhile; the prompt is the same afterwards."""
+def test_an_agent_being_killed_is_left_alone_until_that_is_withdrawn() -> None:
+    """Nothing is reported meanwhile; the prompt is the same afterwards."""
 
     async def told(room: Room) -> None:
         await room.minutes(6)
@@ -212,8 +212,8 @@ def test_who_is_being_ended_is_left_alone_until_that_is_called_off() -> None:
     story(told)
 
 
-def test_who_sits_in_no_tmux_pane_is_not_asked() -> None:
-    """Nor who is being ended."""
+def test_an_agent_without_a_tmux_pane_is_not_checked() -> None:
+    """Nor is one that is being killed."""
 
     async def told(room: Room) -> None:
         first, second, third = room.fleet
@@ -234,12 +234,12 @@ def test_many_agents_cost_no_more_than_some() -> None:
         assert len(room.asked) == 6 * AT_ONCE
         await room.minutes(20)
         assert len(room.asked) == 21 * 6 * AT_ONCE
-        assert len([agent for agent in room.fleet if agent.told.needed_human]) == 40
+        assert len([agent for agent in room.fleet if agent.reported.needed_human]) == 40
 
     story(told, 40)
 
 
-def test_one_healthy_agent_is_asked_four_times_in_a_limit() -> None:
+def test_one_healthy_agent_is_checked_four_times_in_a_limit() -> None:
     """Not in each sweep."""
 
     async def told(room: Room) -> None:
@@ -250,11 +250,11 @@ def test_one_healthy_agent_is_asked_four_times_in_a_limit() -> None:
     story(told)
 
 
-def test_a_prompt_of_before_a_restart_is_not_told_again() -> None:
-    """What an earlier daemon told stands until the pane asks no more."""
+def test_a_prompt_from_before_a_restart_is_not_reported_again() -> None:
+    """The report of an earlier daemon stands until the pane shows no prompt."""
 
     async def told(room: Room) -> None:
-        room.agent.told.needed_human, room.agent.sights.prompt = True, Sight(TOLD, LIMIT)
+        room.agent.reported.needed_human, room.agent.sights.prompt = True, Sight(TOLD, LIMIT)
         await room.minutes(6)
         assert room.told.events == []
         room.shows = "screen", ""
@@ -279,8 +279,8 @@ def test_a_prompt_is_no_activity_and_renews_nothing() -> None:
     assert judge(judging.observe(agent, Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.LATE
 
 
-def test_one_whose_silence_or_start_may_soon_decide_is_looked_at_each_time() -> None:
-    """Else a dialog that came since the last look would be found after its end."""
+def test_an_agent_whose_silence_or_start_may_soon_decide_is_checked_each_time() -> None:
+    """Otherwise a dialog since the last check would be found only after its kill."""
 
     async def told(room: Room) -> None:
         silent, starting, *_ = room.fleet
@@ -299,8 +299,8 @@ def test_one_whose_silence_or_start_may_soon_decide_is_looked_at_each_time() -> 
     story(told, 9)
 
 
-def test_many_silent_agents_keep_nobody_from_being_looked_at() -> None:
-    """Where no ladder ends them they stay silent for days."""
+def test_many_silent_agents_keep_no_other_from_being_checked() -> None:
+    """Where no ladder kills them they stay silent for days."""
 
     async def told(room: Room) -> None:
         for agent in list(room.fleet)[:20]:
@@ -315,8 +315,8 @@ def test_many_silent_agents_keep_nobody_from_being_looked_at() -> None:
     story(told, 22)
 
 
-def test_one_that_has_not_spoken_is_asked_whether_it_was_prompted() -> None:
-    """Until it has; then nothing of it counts."""
+def test_an_agent_that_has_not_beaten_is_checked_for_its_first_prompt() -> None:
+    """Until it has; then the result no longer counts."""
 
     async def told(room: Room) -> None:
         agent = room.agent
@@ -343,7 +343,7 @@ def test_one_that_has_not_spoken_is_asked_whether_it_was_prompted() -> None:
 
 
 def waiting(room: Room, vendor: str = "codex", beat: Beat | None = None) -> None:
-    """Its hook has told of a dialog, long enough ago."""
+    """Its hook reported a dialog, long enough ago."""
     agent = room.agent
     agent.reg = replace(agent.reg, agent_type=vendor)
     agent.beat(beat or Beat(state=State.WAITING, asks=" Bash 1"), room.clock.mono(), room.clock.now().wall)
@@ -352,14 +352,14 @@ def waiting(room: Room, vendor: str = "codex", beat: Beat | None = None) -> None
 
 
 @pytest.mark.parametrize("vendor", ["codex", "gemini"])
-def test_one_that_was_answered_and_works_waits_no_more(vendor: str) -> None:
-    """No hook tells of the yes; what hangs behind it is a stall. Its tool is what it was."""
+def test_an_agent_that_was_answered_and_works_no_longer_waits(vendor: str) -> None:
+    """No hook reports the approval; a hang after it is a stall. Its tool is unchanged."""
 
     async def told(room: Room) -> None:
         waiting(room, vendor)
-        room.agent.heartbeat.said.tool, room.agent.told.needed_human = "Bash", True
+        room.agent.heartbeat.said.tool, room.agent.reported.needed_human = "Bash", True
         await room.minutes(1)
-        assert room.agent.heartbeat.said.state is State.WAITING  # one look may have come before the dialog
+        assert room.agent.heartbeat.said.state is State.WAITING  # one check may have come before the dialog
         await room.minutes(1)
         assert (room.agent.heartbeat.said.state, room.agent.heartbeat.said.tool, room.agent.heartbeat.said.note) == (
             State.WORKING,
@@ -378,12 +378,12 @@ def test_one_that_was_answered_and_works_waits_no_more(vendor: str) -> None:
 @pytest.mark.parametrize(
     "beat",
     [
-        Beat(state=State.WAITING, asks="a1 Bash 1"),  # a subagent's dialog stands elsewhere
+        Beat(state=State.WAITING, asks="a1 Bash 1"),  # a subagent's dialog is elsewhere
         Beat(state=State.IDLE),
     ],
 )
-def test_whom_its_pane_does_not_tell_of_goes_on_waiting(beat: Beat) -> None:
-    """The pane shows the main thread at work beside a subagent that asks; who rests is woken by a hook."""
+def test_an_agent_that_its_pane_does_not_describe_keeps_waiting(beat: Beat) -> None:
+    """The pane shows the main thread at work beside a subagent that asks; an agent at rest is woken by a hook."""
 
     async def told(room: Room) -> None:
         waiting(room, beat=beat)
@@ -395,7 +395,7 @@ def test_whom_its_pane_does_not_tell_of_goes_on_waiting(beat: Beat) -> None:
 
 
 def test_a_dialog_that_still_stands_is_waited_for() -> None:
-    """Also after a look that came before it was drawn, and of a program whose own file tells."""
+    """Also after a check that came before it was drawn, and for a program with its own session file."""
 
     async def told(room: Room) -> None:
         waiting(room)

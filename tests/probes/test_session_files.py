@@ -1,4 +1,4 @@
-"""Whose session file is asked for, how often, and what its answer does."""
+"""Which session files are read, how often, and the effect of an answer."""
 
 import asyncio
 import os
@@ -17,12 +17,12 @@ from watchdog.helpers.pool import HelperPool
 from watchdog.probes.session_files import AT_ONCE, NOTE, SessionFiles, take
 from watchdog.processes.identity import read_identity
 
-LIMIT = timedelta(minutes=2)  # a look each 15 s
+LIMIT = timedelta(minutes=2)  # a check each 15 s
 SILENT = timedelta(seconds=10)
 
 
 class Room(HelperPool):
-    """Agents of Claude Code that said that they work, whose owners' helper answers what a test wants."""
+    """Agents of Claude Code that reported work, with a fake helper of their owners."""
 
     def __init__(self, agents: int = 1, vendor: str = "claude") -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Room(HelperPool):
                 f"{number:032}", f"a{number}", os.geteuid(), "host", "boot", identity=one, agent_type=vendor
             )
             agent = Agent(reg, Policy(after=LIMIT), Status.RUNNING)
-            agent.heartbeat.reads_answers()
+            agent.heartbeat.note_reader()
             agent.beat(Beat(state=State.WORKING), self.clock.mono(), self.clock.now().wall)
             agent.heartbeat.silence.lasted = SILENT
             self.fleet.add(agent)
@@ -57,14 +57,14 @@ class Room(HelperPool):
         return self.answer
 
     async def look(self, seconds: float = 0.0) -> None:
-        """One look, that much later, and its answers."""
+        """One check, that much later, and its answers."""
         self.clock.at += seconds
         self.files.look()
         await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
 
 
-def test_what_has_ended_is_a_word_of_the_agent() -> None:
-    """It is idle since, without a promise: the next hook's word counts again."""
+def test_an_ended_state_counts_as_a_report_of_the_agent() -> None:
+    """It is idle since, without a promise: the next hook's report counts again."""
     room = Room()
     since = room.clock.now().wall.timestamp()
     room.answer = {"state": "idle", "since": since}
@@ -79,7 +79,7 @@ def test_what_has_ended_is_a_word_of_the_agent() -> None:
     [
         None,
         {"state": "working", "since": None},
-        {"state": "idle", "since": 1.0},  # of long before
+        {"state": "idle", "since": 1.0},  # long before
         {"state": "asleep", "since": None},
         {"state": ["idle"], "since": None},
         {"since": 1.0},
@@ -87,8 +87,8 @@ def test_what_has_ended_is_a_word_of_the_agent() -> None:
         OwnerCallFailed("late", "its helper did not answer"),
     ],
 )
-def test_no_answer_changes_nothing(answer: object) -> None:
-    """What is not known, not newer, or no state; a helper is its owner's process, and may say anything."""
+def test_a_missing_answer_changes_nothing(answer: object) -> None:
+    """Unknown, not newer, or no state; a helper is its owner's process, and may answer anything."""
     room = Room()
     room.answer = answer
     asyncio.run(room.look())
@@ -96,8 +96,8 @@ def test_no_answer_changes_nothing(answer: object) -> None:
     assert (room.agent.heartbeat.said.state, room.agent.heartbeat.rhythm.beats) == (State.WORKING, 1)
 
 
-def test_a_word_that_came_meanwhile_is_newer() -> None:
-    """It was asked before the prompt."""
+def test_a_beat_after_the_query_is_newer() -> None:
+    """The query was sent before the prompt."""
 
     class Slow(Room):
         async def call(self, uid: int, call: str, args: object, deadline: float = 0) -> object:
@@ -109,8 +109,8 @@ def test_a_word_that_came_meanwhile_is_newer() -> None:
     assert room.agent.heartbeat.said.state is State.WORKING
 
 
-def test_only_who_may_have_ended_is_asked() -> None:
-    """Claude Code's own, that hooks speak for, that works or waits for a person, and has been silent for a moment."""
+def test_only_agents_whose_state_may_have_ended_are_checked() -> None:
+    """Claude Code's own, with hooks, that works or waits for a person, and has been silent for a moment."""
     for change in ("silence", "state", "status"):
         room = Room()
         match change:
@@ -129,8 +129,8 @@ def test_only_who_may_have_ended_is_asked() -> None:
 
 
 @pytest.mark.parametrize("vendor", ["codex", "gemini"])
-def test_a_file_that_hooks_told_of_is_asked_about(vendor: str) -> None:
-    """As its vendor writes it; not where one process has many sessions."""
+def test_a_file_that_hooks_reported_is_read(vendor: str) -> None:
+    """In its vendor's format; not if one process has many sessions."""
 
     class Telling(Room):
         async def call(self, uid: int, call: str, args: object, deadline: float = 0) -> object:
@@ -145,8 +145,8 @@ def test_a_file_that_hooks_told_of_is_asked_about(vendor: str) -> None:
         assert room.agent.heartbeat.said.state is state
 
 
-def test_one_in_a_tool_within_its_limit_is_asked_too() -> None:
-    """Esc in a shell command: else it would be said to run for ten minutes more."""
+def test_one_in_a_tool_within_its_limit_is_checked_too() -> None:
+    """Esc in a shell command: otherwise it would be shown as running for ten minutes more."""
     room = Room()
     room.agent.beat(Beat(state=State.WORKING, tool="Bash", tool_limit=LIMIT), room.clock.mono(), room.clock.now().wall)
     room.answer = {"state": "idle", "since": None}
@@ -156,8 +156,8 @@ def test_one_in_a_tool_within_its_limit_is_asked_too() -> None:
     assert (room.agent.heartbeat.said.state, room.agent.heartbeat.said.tool) == (State.IDLE, None)
 
 
-def test_each_in_its_turn_and_now_and_then() -> None:
-    """Few at a time, whoever was not asked for longest first; not again before an eighth of the limit is over."""
+def test_each_in_turn_and_now_and_then() -> None:
+    """Few at a time, the least recently checked first; not again before an eighth of the limit is over."""
 
     async def looks(room: Room) -> None:
         await room.look()
@@ -175,8 +175,8 @@ def test_each_in_its_turn_and_now_and_then() -> None:
 @pytest.mark.parametrize(
     ("vendor", "state"), [("gemini", State.IDLE), ("codex", State.IDLE), ("claude", State.WORKING)]
 )
-def test_a_hook_that_a_busy_machine_delays_is_no_newer_word_than_a_log(vendor: str, state: State) -> None:
-    """Gemini CLI's last hook at Esc in a tool says that it works, and came 10 s later; a list says what is so now."""
+def test_a_hook_delayed_by_a_busy_machine_is_not_newer_than_a_log(vendor: str, state: State) -> None:
+    """Gemini CLI's last hook at Esc in a tool reports work, and came 10 s later; a list describes the present."""
     agent, clock = Room(vendor=vendor).agent, Later()
     said = agent.heartbeat.rhythm.last_heartbeat
     assert said is not None
@@ -186,7 +186,7 @@ def test_a_hook_that_a_busy_machine_delays_is_no_newer_word_than_a_log(vendor: s
 
 @pytest.mark.parametrize(("listed", "tool"), [(State.WORKING, "Bash"), (State.IDLE, None)])
 def test_a_tool_that_was_allowed_keeps_its_limit(listed: State, tool: str | None) -> None:
-    """A long build behind a dialog; with the turn it is over."""
+    """A long build behind a dialog; it ends with the turn."""
     agent = Room().agent
     clock = Later()
     agent.beat(Beat(state=State.WAITING, tool="Bash", tool_limit=LIMIT), clock.mono(), clock.now().wall)
@@ -194,8 +194,8 @@ def test_a_tool_that_was_allowed_keeps_its_limit(listed: State, tool: str | None
     assert (agent.heartbeat.said.tool, agent.heartbeat.ages.tool_left) == (tool, LIMIT if tool else timedelta())
 
 
-def test_a_file_wakes_nobody_who_rests() -> None:
-    """Who said that it is idle stays so, until a hook tells of a prompt."""
+def test_a_file_wakes_no_agent_at_rest() -> None:
+    """An agent that reported idle stays so, until a hook reports a prompt."""
     room = Room()
     room.agent.beat(Beat(state=State.IDLE), room.clock.mono(), room.clock.now().wall)
     assert not take(room.agent, State.WORKING, None, room.clock)

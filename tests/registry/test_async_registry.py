@@ -305,8 +305,7 @@ def test_a_disk_that_hangs_and_then_is_full_is_served_again(registry: Registry) 
         raise failure
 
     async def story() -> None:
-        async_registry = AsyncRegistry(registry)
-        async_registry.make_room = lambda: True
+        async_registry = AsyncRegistry(registry, reserve=lambda: True)
         async_registry.patience = 0.5
         with pytest.raises(RegistryUnavailable, match="no answer within"):
             await asyncio.wait_for(async_registry.write(slow_then_full), 60)

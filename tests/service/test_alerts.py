@@ -1,4 +1,4 @@
-"""The passing on of events with real helpers: pace, room, failures, floods."""
+"""Passing events on with real helpers: pace, room, failures, floods."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def sink(tmp_path: Path) -> Iterator[QueueHandler]:
 
 @asynccontextmanager
 async def notices(sink: QueueHandler, directory: Path, text: str, **limits: float) -> AsyncIterator[AlertCommand]:
-    """They listen to the log; the command is this script."""
+    """They receive the log's events; the command is this script."""
     script = directory / "command.sh"
     script.write_text(f"#!/bin/sh\ncd {directory}\n{text}\n")
     script.chmod(0o700)
@@ -58,8 +58,8 @@ def count(directory: Path, event: str) -> int:
     return (directory / "log").read_text().count(f'"event": "{event}"')
 
 
-def test_a_flood_of_output_is_cut_and_ended(sink: QueueHandler, tmp_path: Path) -> None:
-    """Endless output fills neither our memory nor the log; the deadline ends it."""
+def test_a_flood_of_output_is_cut_and_its_command_killed(sink: QueueHandler, tmp_path: Path) -> None:
+    """Endless output fills neither our memory nor the log; the deadline kills the command."""
 
     async def story() -> None:
         async with notices(sink, tmp_path, "exec yes flood", seconds=1.0):
@@ -72,8 +72,8 @@ def test_a_flood_of_output_is_cut_and_ended(sink: QueueHandler, tmp_path: Path) 
     asyncio.run(story())
 
 
-def test_more_than_it_is_given_waits_and_more_than_that_is_counted(sink: QueueHandler, tmp_path: Path) -> None:
-    """Two a minute, three that wait: of ten events five are dropped, told once, and the log has all."""
+def test_excess_events_wait_and_beyond_that_are_counted(sink: QueueHandler, tmp_path: Path) -> None:
+    """Two a minute, three that wait: of ten events five are dropped, reported once, and the log has all."""
 
     async def story() -> None:
         async with notices(sink, tmp_path, "cat >>heard", each_minute=2, room=3) as them:
@@ -84,7 +84,7 @@ def test_more_than_it_is_given_waits_and_more_than_that_is_counted(sink: QueueHa
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.3)
             assert len((tmp_path / "heard").read_text().splitlines()) == 2, "the third waits for its minute"
-            await them.close()  # the end waits for no minute
+            await them.close()  # shutdown does not wait for a minute
             recovered = await until(sink, tmp_path, "notify.recovered")
             assert (recovered["failed"], recovered["dropped"]) == (0, 7)
 
@@ -94,8 +94,8 @@ def test_more_than_it_is_given_waits_and_more_than_that_is_counted(sink: QueueHa
     assert count(tmp_path, "notify.dropped") == 1
 
 
-def test_an_exit_status_is_a_failure_told_once(sink: QueueHandler, tmp_path: Path) -> None:
-    """With the command's last words; ten failures are one line; what is not named starts nothing."""
+def test_an_exit_status_is_a_failure_reported_once(sink: QueueHandler, tmp_path: Path) -> None:
+    """With the command's last output; ten failures are one line; an event that is not configured starts nothing."""
 
     async def story() -> None:
         async with notices(sink, tmp_path, "cat >>heard; echo no server >&2; exit 3"):
@@ -112,8 +112,8 @@ def test_an_exit_status_is_a_failure_told_once(sink: QueueHandler, tmp_path: Pat
     assert "other" not in (tmp_path / "heard").read_text()
 
 
-def test_each_reason_of_failure_is_told_once_and_not_without_end(sink: QueueHandler, tmp_path: Path) -> None:
-    """First one thing is wrong with it, then another; words that differ each time end at the fifth reason."""
+def test_each_reason_of_failure_is_reported_once_up_to_a_limit(sink: QueueHandler, tmp_path: Path) -> None:
+    """First one thing is wrong, then another; text that differs each time ends at the fifth reason."""
     script = "test -f heard || { : >heard; echo first >&2; exit 3; }"
     script += '; sed \'s/.*"name": "//; s/".*//\' >>heard; tail -n 1 heard >&2; exit 4'
 
@@ -130,8 +130,8 @@ def test_each_reason_of_failure_is_told_once_and_not_without_end(sink: QueueHand
     assert reasons == ["exit status 3: first", *(f"exit status 4: {name}" for name in "abcd")]
 
 
-def test_a_log_that_fails_is_told_of_too(tmp_path: Path) -> None:
-    """The sink's own events come from its thread."""
+def test_a_log_that_fails_is_reported_too(tmp_path: Path) -> None:
+    """The queue handler's own events come from its thread."""
     made = logger.set_up(file="/dev/full")
 
     async def story() -> None:

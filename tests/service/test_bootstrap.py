@@ -1,4 +1,4 @@
-"""What reaches the two commands before they are whole: Ctrl-C and TERM while modules are still being imported."""
+"""Signals and errors during the start of the two commands: Ctrl-C and TERM while modules are still being imported."""
 
 import json
 import signal
@@ -17,16 +17,16 @@ def world() -> Iterator[World]:
     yield from make_world()
 
 
-# Stands in for a module that both import, and takes its time.
+# Replaces a module that both import, and takes its time.
 SLOW = "import sys, time\nprint('importing', flush=True)\ntime.sleep(60)\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("command", "option"), [("daemon", "--check"), ("client", "list")])
-def test_a_signal_during_the_import_ends_it_without_a_word(
+def test_a_signal_during_the_import_kills_it_silently(
     tmp_path: Path, command: str, option: str, number: signal.Signals
 ) -> None:
-    """Died of it, as the shell has it; no traceback."""
+    """Killed by the signal, as a shell sees it; no traceback."""
     (tmp_path / "argparse.py").write_text(SLOW)
     first = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import agent_watchdogd"  # PYTHONPATH comes last
     with subprocess.Popen(
@@ -43,7 +43,7 @@ def test_a_signal_during_the_import_ends_it_without_a_word(
         assert process.stderr.read() == b""
 
 
-def test_signals_that_its_starter_blocked_and_ignored_reach_it(world: World) -> None:
+def test_signals_that_the_parent_blocked_or_ignored_reach_it(world: World) -> None:
     """TERM and HUP blocked, SIGCHLD ignored: a cleanup works, a reload too, and it stops when asked to."""
     block = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals());"
     ignore = "signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
@@ -57,8 +57,8 @@ def test_signals_that_its_starter_blocked_and_ignored_reach_it(world: World) -> 
 
 
 @pytest.mark.parametrize("allowed", [20, 100])
-def test_too_few_descriptors_are_said_before_anything_is_opened(world: World, allowed: int) -> None:
-    """With 20 it ended in a traceback, with 100 no hook's child could be wired; 75, as for all that may pass."""
+def test_too_few_descriptors_are_reported_before_anything_is_opened(world: World, allowed: int) -> None:
+    """With 20 it ended in a traceback, with 100 no hook's child could be started; 75, as for all temporary failures."""
     world.start(wait=False, prefix=("prlimit", f"--nofile={allowed}:{allowed}"))
     assert world.daemon is not None
     assert world.daemon.wait(60) == 75
@@ -68,7 +68,7 @@ def test_too_few_descriptors_are_said_before_anything_is_opened(world: World, al
     )
 
 
-def test_a_daemon_that_is_ready_collects_garbage_and_passes_over_what_it_imported(world: World) -> None:
+def test_a_ready_daemon_collects_garbage_except_what_it_imported(world: World) -> None:
     tell = "import gc, os, agent_watchdogd; end = os._exit\ndef told(code):\n"
     tell += " with open(os.environ['WORLD'] + '/gc', 'w') as file:\n"
     tell += "  file.write(f'{gc.isenabled()} {gc.get_freeze_count() > 10_000}')\n end(code)\n"
@@ -78,7 +78,7 @@ def test_a_daemon_that_is_ready_collects_garbage_and_passes_over_what_it_importe
 
 
 def test_an_environment_with_the_other_watchdog_is_refused(world: World, tmp_path: Path) -> None:
-    """Which of the two packages of one name was installed last, nobody can say."""
+    """Which of the two packages of one name was installed last is unknown."""
     (tmp_path / "watchdog-6.0.0.dist-info").mkdir()
     (tmp_path / "watchdog-6.0.0.dist-info/METADATA").write_text(
         "Metadata-Version: 2.1\nName: watchdog\nVersion: 6.0.0\n"
@@ -90,7 +90,7 @@ def test_an_environment_with_the_other_watchdog_is_refused(world: World, tmp_pat
 
 
 def test_a_start_that_fails_before_there_is_a_log_is_in_the_log_file(world: World) -> None:
-    """B3: each line on stderr has the program's name, and the log file of the rest of the settings has the event."""
+    """B3: each line on stderr has the program's name, and the log file of the other settings has the event."""
     file = world.dir / "own.log"
     world.configure(log={"file": str(file), "format": "json"}, kil={"a": 1}, kill={"foo": 1})
     argv = [str(BIN / "agent-watchdogd"), "--config", str(world.config)]

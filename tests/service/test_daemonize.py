@@ -1,4 +1,4 @@
-"""`--daemonize`: a real daemon in the background, what its starter says, and what became of its descriptors."""
+"""`--daemonize`: a real daemon in the background, the output of the parent process, and the daemon's descriptors."""
 
 import fcntl
 import json
@@ -23,7 +23,7 @@ def world() -> Iterator[World]:
 
 
 def start(world: World, *options: str, shell: str = '"$@"', **environ: str) -> subprocess.CompletedProcess[str]:
-    """Start it in the background, as a shell would; whatever holds our pipes open would make this run out of time."""
+    """Start it in the background, as a shell would; a process that holds our pipes open would make this time out."""
     command = [str(BIN / "agent-watchdogd"), "--config", "config.toml", "--daemonize", *options]
     return subprocess.run(
         ["/bin/sh", "-c", shell, "sh", *command],
@@ -36,7 +36,7 @@ def start(world: World, *options: str, shell: str = '"$@"', **environ: str) -> s
 
 
 def descriptors(pid: int) -> dict[int, str]:
-    """What each of its descriptors is open on; one that is closed meanwhile, and a process that ends, are left out."""
+    """The file of each of its descriptors; closed ones, and an exiting process, are left out."""
     opened = {}
     for name in Path("/proc").glob(f"{pid}/fd/*"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -53,7 +53,7 @@ def children(pid: int) -> list[int]:
 
 
 def pid_in(path: Path) -> int:
-    """The file holds one pid and nothing else."""
+    """The file contains one pid and nothing else."""
     text = path.read_text()
     assert text == f"{int(text)}\n"
     return int(text)
@@ -64,14 +64,14 @@ def default_pid_file(world: World) -> Path:
 
 
 def stop(world: World, path: Path) -> None:
-    """Ask it to end, and wait for that; it is no child of ours."""
+    """Ask it to stop, and wait for that; it is not our child."""
     pid = pid_in(path)
     os.kill(pid, signal.SIGTERM)
     wait_for(lambda: not alive(pid), f"the end of {pid}")
 
 
 def test_a_daemon_in_the_background_keeps_its_descriptors_apart(world: World) -> None:
-    """File log, SQLite and pid file, five sweeps and a kill: each file holds its own, and nothing of the terminal."""
+    """File log, SQLite and pid file, five sweeps and a kill: each file has its own content, and no terminal's."""
     pid_file = world.dir / "here.pid"
     world.configure(log={"level": "debug", "file": str(world.log)})
 
@@ -86,14 +86,14 @@ def test_a_daemon_in_the_background_keeps_its_descriptors_apart(world: World) ->
     size = world.log.stat().st_size
     world.cli("kill", "victim")
 
-    # One parent: init; a session of its own, which it does not lead, so it can never get a terminal.
+    # One parent: init; its own session, which it does not lead, so it can never get a terminal.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     assert fields[2] == fields[3] != str(pid) and fields[4] == "0"
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     opened = descriptors(pid)
     assert (opened[0], opened[1], opened[2]) == ("/dev/null", "/dev/null", str(world.log))
     others = [path for number, path in opened.items() if number > 2 and path.startswith("/")]
-    others.remove("/memfd:users (deleted)")  # what the reader is told of users
+    others.remove("/memfd:users (deleted)")  # the reader's copy of the users
     assert {path for path in others if not path.startswith((str(world.state), str(world.runtime)))} == {
         str(world.log),
         str(pid_file),
@@ -103,7 +103,7 @@ def test_a_daemon_in_the_background_keeps_its_descriptors_apart(world: World) ->
         wait_for(
             lambda: pipes(pid) <= {each for child in children(pid) for each in pipes(child)}, "only helpers have pipes"
         )
-    # Each file has grown by its own, and holds nobody else's.
+    # Each file has grown by its own content.
     assert pid_in(pid_file) == pid
     assert world.log.stat().st_size > size
     assert all(json.loads(line)["event"] for line in world.log.read_text().splitlines())
@@ -120,8 +120,8 @@ def test_a_daemon_in_the_background_keeps_its_descriptors_apart(world: World) ->
     assert world.events()[-1]["event"] == "daemon.stopped"
 
 
-def test_its_starter_returns_when_the_first_look_is_over(world: World) -> None:
-    """Sibling of P13: a script that goes on then finds each agent judged."""
+def test_the_parent_returns_after_the_first_sweep(world: World) -> None:
+    """Sibling of P13: a script that continues then finds each agent judged."""
     world.configure(log={"level": "debug", "file": str(world.log)})
     world.start()
     world.run("alpha", "sleep", "600")
@@ -139,9 +139,9 @@ def test_its_starter_returns_when_the_first_look_is_over(world: World) -> None:
 
 @pytest.mark.faults
 def test_a_second_start_is_refused_and_one_after_a_crash_is_not(world: World) -> None:
-    """What counts is the lock, which a SIGKILL releases; a pid that was left behind counts for nothing."""
+    """Only the lock counts, which a SIGKILL releases; a leftover pid counts for nothing."""
     pid_file = default_pid_file(world)
-    pid_file.write_text(f"{os.getpid()}\n")  # left behind, and somebody else has that pid now
+    pid_file.write_text(f"{os.getpid()}\n")  # left behind, and another process has that pid now
     assert start(world).returncode == 0
     first = pid_in(pid_file)
 
@@ -163,8 +163,8 @@ def test_a_second_start_is_refused_and_one_after_a_crash_is_not(world: World) ->
 
 
 @pytest.mark.faults
-def test_a_runtime_directory_that_is_tidied_away_comes_back_with_pid_file_and_lock(world: World) -> None:
-    """As `rm -rf /run/*` does it: told once, found by its pid file again, and nobody starts a second one beside it."""
+def test_a_removed_runtime_directory_comes_back_with_pid_file_and_lock(world: World) -> None:
+    """As after `rm -rf /run/*`: reported once, found by its pid file again, and no second daemon can start."""
     world.configure(log={"level": "debug", "file": str(world.log)})
     assert start(world).returncode == 0
     pid_file, lock = default_pid_file(world), world.runtime / "agent-watchdogd.lock"
@@ -194,7 +194,7 @@ def test_a_runtime_directory_that_is_tidied_away_comes_back_with_pid_file_and_lo
 
 @pytest.mark.faults
 def test_a_runtime_directory_that_another_daemon_took_is_left_to_it(world: World) -> None:
-    """Its lock decides: no socket of ours is put in place of its, until it has gone."""
+    """Its lock decides: our socket does not replace its, until it has gone."""
     world.configure(log={"level": "debug"})
     world.start()
     other = world.dir / "other"
@@ -215,8 +215,8 @@ def test_a_runtime_directory_that_another_daemon_took_is_left_to_it(world: World
 
 
 @pytest.mark.faults
-def test_the_starter_tells_why_the_daemon_could_not_start(world: World) -> None:
-    """It fails long after the fork; its words and its exit status are the starter's all the same."""
+def test_the_parent_reports_why_the_daemon_could_not_start(world: World) -> None:
+    """It fails long after the fork; the parent has its message and its exit status all the same."""
     (world.state / "registry.db").mkdir()
 
     done = start(world)
@@ -229,7 +229,9 @@ def test_the_starter_tells_why_the_daemon_could_not_start(world: World) -> None:
 
 
 @pytest.mark.parametrize(("make", "why"), [(os.mkdir, "Is a directory"), (os.mkfifo, "No such device or address")])
-def test_a_log_that_cannot_be_opened_is_said_in_one_line(world: World, make: Callable[[Path], None], why: str) -> None:
+def test_a_log_that_cannot_be_opened_is_reported_in_one_line(
+    world: World, make: Callable[[Path], None], why: str
+) -> None:
     """No traceback in the terminal, and no wait for the reader of a FIFO."""
     make(world.log)
     world.configure(log={"file": str(world.log)})
@@ -254,7 +256,7 @@ def test_it_starts_with_its_standard_streams_closed(world: World) -> None:
 
 @pytest.mark.faults
 def test_a_file_that_is_no_pid_file_is_not_overwritten(world: World) -> None:
-    """A typing mistake of root's must not cost a file."""
+    """A typing error by root must not cost a file."""
     precious = world.dir / "precious"
     precious.write_text("my thesis\n")
     (world.dir / "link.pid").symlink_to("precious")
@@ -272,8 +274,8 @@ def test_a_file_that_is_no_pid_file_is_not_overwritten(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_below_a_service_manager_it_stays_in_front(world: World) -> None:
-    """A manager follows the process that it started, and waits for its word: Type=notify, and no --daemonize."""
+def test_below_a_service_manager_it_stays_in_the_foreground(world: World) -> None:
+    """A manager follows the process that it started, and waits for its message: Type=notify, and no --daemonize."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(world.dir / "n"))
         waited_for = start(world, NOTIFY_SOCKET=str(world.dir / "n"))
@@ -286,8 +288,8 @@ def test_below_a_service_manager_it_stays_in_front(world: World) -> None:
 
 
 @pytest.mark.faults
-def test_descriptors_of_the_starter_are_closed(world: World) -> None:
-    """Also one that says it was passed by a manager: its number must not be taken for a socket of ours."""
+def test_descriptors_of_the_parent_are_closed(world: World) -> None:
+    """Also one that claims to be passed by a manager: it must not be taken for a socket of ours."""
     done = start(world, shell='LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<config.toml 7<config.toml')
 
     assert done.returncode == 0
@@ -298,7 +300,7 @@ def test_descriptors_of_the_starter_are_closed(world: World) -> None:
 
 @pytest.mark.faults
 def test_a_pid_file_needs_a_daemon_in_the_background(world: World) -> None:
-    """In front there is nobody to be found by it."""
+    """In the foreground it has no use."""
     done = subprocess.run(
         [str(BIN / "agent-watchdogd"), "--pidfile", "x.pid"], env=world.environ, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""The exit timer: what ends the process when nothing else does. Each story is a process of its own; it has to die."""
+"""The exit timer: ends the process when nothing else does. Each test is a process of its own, which has to die."""
 
 import signal
 import subprocess
@@ -28,8 +28,8 @@ def story(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
 
 
-def test_an_end_that_hangs_is_ended_by_its_limit() -> None:
-    """With the status that it was to have; what it waited for is said, and the locks are let go before."""
+def test_a_shutdown_that_hangs_exits_at_its_limit() -> None:
+    """With the intended exit status; what it waited for is logged, and the locks are released before."""
     done = story(
         "timer.on_exit(lambda: print('released', flush=True))\n"
         "timer.arm(0); timer.arm(70); timer.arm(0)\n"
@@ -41,22 +41,22 @@ def test_an_end_that_hangs_is_ended_by_its_limit() -> None:
     assert "released" in done.stdout
 
 
-def test_a_lock_that_cannot_be_let_go_keeps_nobody() -> None:
+def test_a_lock_that_cannot_be_released_delays_no_exit() -> None:
     """Neither one that fails nor one that hangs."""
     done = story("timer.on_exit(lambda: 1 / 0); timer.on_exit(lambda: time.sleep(60)); timer.arm(0); time.sleep(60)")
     assert done.returncode == 0, done.stderr
     assert "stop.unreleased" in done.stdout
 
 
-def test_threads_of_the_library_are_not_waited_for() -> None:
-    """Python's own end joins them (threading._shutdown)."""
+def test_threads_of_libraries_are_not_waited_for() -> None:
+    """Python's own finalization joins them (threading._shutdown)."""
     done = story("threading.Thread(target=time.sleep, args=(60,), name='old').start(); timer.arm(75)")
     assert done.returncode == 75, done.stderr
     assert "thread old" in done.stdout
 
 
-def test_a_loop_that_stands_still_is_dead() -> None:
-    """70, by itself; one that lives is left alone."""
+def test_a_loop_that_does_not_run_is_dead() -> None:
+    """70, by itself; one that runs is left alone."""
     alive = "began = time.monotonic()\nwhile time.monotonic() - began < 4: timer.alive(); time.sleep(0.05)\n"
     done = story(f"{alive}print('lived', flush=True); time.sleep(60)")
     assert done.returncode == 70, done.stderr
@@ -64,13 +64,13 @@ def test_a_loop_that_stands_still_is_dead() -> None:
 
 
 def test_a_stop_that_a_stuck_loop_has_not_seen_counts() -> None:
-    """Before it is dead."""
+    """Before the loop counts as dead."""
     done = story("exit_timer.LOOP_LIMIT = 50\ntimer.alive(); asked.set(); time.sleep(60)")
     assert done.returncode == 0, done.stderr
     assert "stop.overdue" in done.stdout
 
 
-def test_what_holds_the_interpreters_lock_is_ended_by_the_kernel() -> None:
+def test_a_process_stuck_with_the_interpreters_lock_is_killed_by_the_kernel() -> None:
     """No thread of ours runs any more: SIGALRM."""
     done = story("import ctypes; timer.arm(0); ctypes.PyDLL(None).sleep(60)")
     assert done.returncode == -signal.SIGALRM, done.stdout
@@ -78,7 +78,7 @@ def test_what_holds_the_interpreters_lock_is_ended_by_the_kernel() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_seen_before_the_loop_has_a_turn(number: signal.Signals) -> None:
-    """By its byte in the pair, whichever thread the kernel gave it to."""
+    """By its byte in the pair, whichever thread received it."""
     code = (
         "import asyncio\nfrom watchdog.service.signal_flags import SignalFlags\n"
         "async def go():\n"

@@ -1,4 +1,4 @@
-"""What others may read, by mode and by the directories above; what holds a secret, by its form."""
+"""Which files others may read, by mode and by the directories above; which contain a secret, by their form."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from watchdog.service import exposure
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A file in a directory that others may pass."""
+    """A file in a directory that others may enter."""
     for above in (tmp_path, *tmp_path.parents):
         if above.stat().st_uid != os.geteuid() or above == Path("/tmp"):
             break
@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def test_everybody_reads_what_its_mode_and_each_directory_above_allow(file: Path) -> None:
+def test_access_depends_on_its_mode_and_each_directory_above(file: Path) -> None:
     file.chmod(0o604)
     assert exposure._readers(str(file)) == "every user (mode 0604)"
     file.parent.chmod(0o700)
@@ -30,7 +30,7 @@ def test_everybody_reads_what_its_mode_and_each_directory_above_allow(file: Path
     assert exposure._readers(str(file)) is None
 
 
-def test_ones_own_group_and_what_is_no_plain_file_expose_nothing(file: Path) -> None:
+def test_ones_own_group_and_special_files_expose_nothing(file: Path) -> None:
     file.chmod(0o640)
     os.chown(file, -1, os.getegid())
     assert exposure._readers(str(file)) is None
@@ -50,13 +50,13 @@ def test_ones_own_group_and_what_is_no_plain_file_expose_nothing(file: Path) -> 
         ("", False),
     ],
 )
-def test_a_comment_holds_no_secret(file: Path, text: str, secret: bool) -> None:
+def test_a_comment_contains_no_secret(file: Path, text: str, secret: bool) -> None:
     """The shipped file shows a URL with a password in one."""
     file.write_text(text + "\n")
     assert exposure._has_secret(exposure._text(str(file))) is secret
 
 
-def test_what_cannot_be_read_holds_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_file_contains_nothing(tmp_path: Path) -> None:
     """A FIFO is not waited for."""
     os.mkfifo(tmp_path / "fifo")
     assert exposure._text(str(tmp_path / "fifo")) == exposure._text(str(tmp_path)) == exposure._text("/none") == ""

@@ -1,4 +1,4 @@
-"""What keeps a start from its places: `--check` says it, changes nothing, and its command removes it when typed."""
+"""Obstacles to a start in its directories: `--check` reports them, changes nothing, and its command removes them."""
 
 import os
 import shutil
@@ -60,13 +60,15 @@ def settings() -> Iterator[config.Settings]:
 
 
 def starts(settings: config.Settings) -> str | None:
-    """What a start takes of its places, in its order; why it fails."""
+    """What a start needs of its paths, in its order; returns why it fails."""
     try:
         ensure_directories(settings.state_dir, settings.runtime_dir)
         locks = InstanceLocks(settings, logger.get_logger())
         try:
-            with closing(Registry(settings.registry_url)) as registry:  # also one whose opening fails: else a later
-                registry.open()  # collection closes it, and takes its -wal along
+            with closing(
+                Registry(settings.registry_url)
+            ) as registry:  # also one whose opening fails: otherwise a later
+                registry.open()  # collection closes it and removes its -wal
                 registry.history.add_hold(None, "a write", os.geteuid(), Clock().now().wall, host="here")
         finally:
             locks.close()
@@ -76,7 +78,7 @@ def starts(settings: config.Settings) -> str | None:
 
 
 def tree(settings: config.Settings) -> list[tuple[object, ...]]:
-    """All that lies there, as it is."""
+    """Everything below, in its present state."""
     found: list[tuple[object, ...]] = []
     for path in sorted(Path(settings.state_dir).parent.rglob("*")):
         one = path.lstat()
@@ -85,7 +87,7 @@ def tree(settings: config.Settings) -> list[tuple[object, ...]]:
 
 
 def one_that_works(settings: config.Settings, path: Path) -> str:
-    """The only obstacle, which is at that path; its command is typed, and the daemon starts."""
+    """The only obstacle, which is at that path; its command is run, and the daemon starts."""
     assert starts(settings) is not None, "a start fails by it"
     before = tree(settings)
     (said,) = problems(settings)
@@ -109,8 +111,10 @@ LOCKS = ("s t/agent-watchdogd.lock", "r/agent-watchdogd.lock")
         *((place, damage) for place in ("r", "s t") for damage in (words, fifo, dangling)),
     ],
 )
-def test_what_lies_in_the_place_of_a_file_or_directory(settings: config.Settings, place: str, damage: Damage) -> None:
-    """It is moved aside by the command, and lies there whole."""
+def test_a_wrong_kind_of_file_in_the_place_of_a_file_or_directory(
+    settings: config.Settings, place: str, damage: Damage
+) -> None:
+    """The command moves it aside, whole."""
     path = Path(settings.state_dir).parent / place
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     damage(path)
@@ -121,8 +125,8 @@ def test_what_lies_in_the_place_of_a_file_or_directory(settings: config.Settings
 
 @pytest.mark.parametrize("letter", ["i", "a"])
 @pytest.mark.parametrize("place", ["s t/registry.db", "s t/registry.db.lock", "r/agent-watchdogd.lock"])
-def test_a_flag_by_which_not_even_root_may_write(settings: config.Settings, place: str, letter: str) -> None:
-    """chattr(1), where this file system knows it."""
+def test_a_flag_that_keeps_even_root_from_writing(settings: config.Settings, place: str, letter: str) -> None:
+    """chattr(1), if this file system supports it."""
     path = Path(settings.state_dir).parent / place
     if subprocess.run(["chattr", f"+{letter}", path], capture_output=True, check=False).returncode:
         pytest.skip("needs root, and a file system with such flags")
@@ -139,7 +143,7 @@ def test_a_state_directory_that_is_immutable(settings: config.Settings) -> None:
 
 @ROOT
 @pytest.mark.parametrize("place", ["s t", "s t/registry.db", "s t/registry.db.lock", "r", "r/agent-watchdogd.lock"])
-def test_somebody_elses(settings: config.Settings, place: str) -> None:
+def test_another_users(settings: config.Settings, place: str) -> None:
     """Given to the uid that the daemon runs as."""
     path = Path(settings.state_dir).parent / place
     os.chown(path, 65534, 65534)
@@ -147,8 +151,8 @@ def test_somebody_elses(settings: config.Settings, place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["s t", "r"])
-def test_others_may_write_there(settings: config.Settings, place: str) -> None:
-    """As whoever made it had a wide umask."""
+def test_writable_by_others(settings: config.Settings, place: str) -> None:
+    """As with a wide umask of its creator."""
     path = Path(settings.state_dir).parent / place
     path.chmod(0o777)
     assert "chmod 7" in one_that_works(settings, path)
@@ -164,7 +168,7 @@ def test_closed_to_its_own_uid(settings: config.Settings, place: str) -> None:
 
 
 def test_a_registry_of_a_newer_version(settings: config.Settings) -> None:
-    """Put aside it is missing, so that the next start holds all."""
+    """Moved aside it counts as missing, so that the next start holds all."""
     path = Path(settings.state_dir, "registry.db")
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -179,8 +183,8 @@ def test_a_lock_with_another_name(settings: config.Settings) -> None:
     assert "; do: rm " in one_that_works(settings, path)
 
 
-def test_a_link_that_leads_to_what_is_meant_is_not_to_be_moved(settings: config.Settings) -> None:
-    """The configuration names that instead."""
+def test_a_link_to_the_right_kind_need_not_be_moved(settings: config.Settings) -> None:
+    """Configure the link's target instead."""
     for place, key in (("s t/registry.db", "registry.url"), ("r", "daemon.runtime_dir"), ("s t", "daemon.state_dir")):
         path = Path(settings.state_dir).parent / place
         real = path.rename(path.with_name(f"real{path.name}"))
@@ -205,8 +209,8 @@ def world() -> Iterator[World]:
     yield from make_world()
 
 
-def test_doctor_has_the_same_words_and_the_daemon_starts_after_its_command(world: World) -> None:
-    """It does not blame the configuration, and names no other remedy for that place."""
+def test_doctor_has_the_same_text_and_the_daemon_starts_after_its_command(world: World) -> None:
+    """It does not blame the configuration, and names no other remedy for that path."""
     lock, registry = world.state / "registry.db.lock", world.state / "registry.db"
     lock.mkdir()
     fifo(registry)

@@ -1,4 +1,4 @@
-"""What an earlier daemon left is taken up in the right order."""
+"""The state left by an earlier daemon is restored in the right order."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ HOLDER = Holder(DaemonProcess(0, 4242, 7), "/run/agent-watchdog/control.sock", "
 
 
 class Parts:
-    """What taking up asks of the other parts of the daemon; `said`: of the worker, in order."""
+    """The parts that recovery calls; `said`: the calls to the worker, in order."""
 
     observe = False
 
@@ -42,7 +42,7 @@ class Parts:
         pass
 
     def settle(self, agent: Agent) -> None:
-        """Nobody else's."""
+        """No other daemon holds any agent."""
 
     async def connected(self, _: object) -> frozenset[int]:
         return frozenset()
@@ -55,7 +55,7 @@ class Parts:
 
 
 class Registrar:
-    """What taking up asks of the registrar."""
+    """The parts of the registrar that recovery calls."""
 
     host, boot_id = "h1", "b1"
 
@@ -77,7 +77,7 @@ def test_an_order_for_an_agent_that_another_daemon_took_over_is_vetoed_before_it
         registrar = cast("Any", Registrar(fleet, registry, parts))
         orders = StoredOrders(everyone, registrar, Holds(), everyone, log)
         recovery = Recovery(everyone, registrar, everyone, everyone, orders)
-        parts.readmit = lambda agent, row, _: fleet.add(agent)  # type: ignore[attr-defined] # what tracker does of it
+        parts.readmit = lambda agent, row, _: fleet.add(agent)  # type: ignore[attr-defined] # as the tracker does
         if elsewhere:
             parts.settle = lambda agent: agent.left_to(HOLDER)  # type: ignore[method-assign]
         try:

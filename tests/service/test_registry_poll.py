@@ -1,4 +1,4 @@
-"""Orders that others commit: found at the next look, which reads the registry only when somebody has written to it."""
+"""Orders committed by other programs: found at the next poll, which reads the registry only if it was written."""
 
 import asyncio
 import sqlite3
@@ -20,18 +20,18 @@ NOBODY: Any = cast("Any", None)
 
 
 class Counted(KillRequestQueries):
-    """Counts the looks at orders."""
+    """Counts the polls of orders."""
 
     looks = 0
 
     def open_requests(self, host: str) -> Any:
-        """One look."""
+        """One poll."""
         self.looks += 1
         return super().open_requests(host)
 
 
-def test_a_registry_that_nobody_wrote_to_is_not_read_again(tmp_path: Path) -> None:
-    """Another's commit is found by the next look; while anything is open there, each look reads."""
+def test_a_registry_without_new_commits_is_not_read_again(tmp_path: Path) -> None:
+    """Another's commit is found by the next poll; while any order is open there, each poll reads."""
 
     async def story() -> None:
         opened = Registry(f"sqlite:///{tmp_path}/registry.db").open()

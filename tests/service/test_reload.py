@@ -1,4 +1,4 @@
-"""A reload that fails halfway leaves the former settings, in every part."""
+"""A reload that fails halfway keeps the former settings, in every part."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from watchdog.telemetry.logger import get_logger
 
 
 def test_a_part_that_cannot_take_the_new_settings_keeps_the_old_everywhere(tmp_path: Path) -> None:
-    """Neither half of the new ones nor the end of the daemon; `status` tells the reason until a reload goes well."""
+    """Neither half of the new ones nor the end of the daemon; `status` shows the reason until a reload succeeds."""
     file = tmp_path / "config.toml"
     file.write_text("[sweep]\ninterval_seconds = 10\n")
     old = load(str(file))
@@ -37,7 +37,7 @@ def test_a_part_that_cannot_take_the_new_settings_keeps_the_old_everywhere(tmp_p
 
     async def main() -> None:
         nonlocal broken
-        tracker: Any = None  # nobody asks
+        tracker: Any = None  # never called
         reload = ConfigReload(old, lambda: load(str(file)), asyncio.Lock(), tracker, ServiceManager({}), get_logger())
         file.write_text("[sweep]\ninterval_seconds = 20\n")
         await reload.run([Part()])
@@ -52,7 +52,7 @@ def test_a_part_that_cannot_take_the_new_settings_keeps_the_old_everywhere(tmp_p
 
 
 GOOD = "[sweep]\ninterval_seconds = 10\n"
-# What somebody leaves where the file was: its bytes, or None where nothing lies there.
+# Possible content in place of the file: its bytes, or None if it is missing.
 FILES = {
     "nothing": b"",
     "blanks": b"\n \t\n",
@@ -81,7 +81,7 @@ FILES = {
 
 
 def put(kind: str, file: Path) -> None:
-    """Lay it where the configuration was."""
+    """Put it in place of the configuration."""
     text = FILES[kind]
     if text is not None:
         file.write_bytes(text)
@@ -98,10 +98,10 @@ def put(kind: str, file: Path) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("kind", FILES)
-def test_a_reload_and_a_check_say_the_same_of_a_file(
+def test_a_reload_and_a_check_report_the_same_about_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str, named: bool
 ) -> None:
-    """And what `doctor` says of a restart is what one does. `named`: by --config; else it is the default file."""
+    """And `doctor` predicts what a restart does. `named`: by --config; else it is the default file."""
     file = tmp_path / "agent-watchdog" / "agent-watchdog.toml"
     file.parent.mkdir()
     file.write_text(GOOD)
@@ -114,7 +114,7 @@ def test_a_reload_and_a_check_say_the_same_of_a_file(
         return main._reader(Namespace(config=str(file) if named else None, observe=False, daemonize=False))
 
     async def reloaded() -> list[str]:
-        tracker: Any = None  # nobody asks
+        tracker: Any = None  # never called
         reload = ConfigReload(before, living, asyncio.Lock(), tracker, ServiceManager({}), get_logger())
         await reload.run([])
         return reload.problems

@@ -37,7 +37,7 @@ class Runs:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three short intervals are enough; a daemon of the world waits longer, however short its interval."""
+    """Three short intervals are enough; the real daemon waits longer, however short its interval."""
     assert module.PATIENCE >= 10
     monkeypatch.setattr(module, "PATIENCE", 1.0)
 
@@ -73,8 +73,8 @@ def test_a_step_of_the_wall_clock_moves_no_run(step: timedelta) -> None:
 
 
 @pytest.mark.parametrize("step", [timedelta(hours=-1), timedelta(days=365)], ids=str)
-def test_one_jobs_run_after_a_step_brings_no_other_job_forward_or_back(step: timedelta) -> None:
-    """Each was planned by the time before the step, and the first run after it looks at all of them."""
+def test_one_jobs_run_after_a_step_moves_no_other_job(step: timedelta) -> None:
+    """Each was planned by the time before the step, and the first run after it checks all of them."""
 
     async def main() -> tuple[list[float], list[float]]:
         schedule, often, seldom = Scheduler(Clock(), get_logger()), Runs(), Runs()
@@ -105,7 +105,7 @@ def test_a_trigger_never_has_a_backlog() -> None:
 
 
 def test_a_job_that_raises_comes_again() -> None:
-    """An error is bound to its run."""
+    """An error affects only its run."""
 
     async def main() -> int:
         count, third = 0, asyncio.Event()
@@ -129,8 +129,8 @@ def test_a_job_that_raises_comes_again() -> None:
     assert asyncio.run(main()) >= 3
 
 
-def test_a_job_that_raises_each_time_is_told_once() -> None:
-    """Case H19: not with each run, and anew when it had worked in between."""
+def test_a_job_that_raises_each_time_is_reported_once() -> None:
+    """Case H19: not at each run, and again after it had worked in between."""
     told: list[str] = []
 
     class Told(logging.Handler):
@@ -167,8 +167,8 @@ def test_a_job_that_raises_each_time_is_told_once() -> None:
     assert all("job.failed" in line for line in failed)
 
 
-def test_a_job_that_the_end_breaks_off_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    """A daemon that is told to stop while it looks for leftovers: its log ended with a traceback of apscheduler's."""
+def test_a_job_cancelled_by_shutdown_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """A daemon that is stopped while it searches for leftovers: its log ended with a traceback of apscheduler's."""
 
     async def main() -> None:
         schedule, begun = Scheduler(Clock(), get_logger()), asyncio.Event()
@@ -190,8 +190,8 @@ def test_a_job_that_the_end_breaks_off_is_no_fault(caplog: pytest.LogCaptureFixt
     assert caplog.messages == []
 
 
-def test_who_looks_after_the_scheduler_does_not_die_unseen(impatient: None) -> None:
-    """Case H12: its own error, too, ends the daemon; else the scheduler could stop later and nobody would know."""
+def test_a_failure_of_the_schedulers_watchdog_is_noticed(impatient: None) -> None:
+    """Case H12: its own error, too, ends the daemon; otherwise the scheduler could stop later, unnoticed."""
 
     async def main() -> None:
         schedule, runs = Scheduler(Clock(), get_logger()), Runs()
@@ -208,7 +208,7 @@ def test_who_looks_after_the_scheduler_does_not_die_unseen(impatient: None) -> N
 
 
 def test_a_scheduler_that_runs_nothing_any_more_is_dead(impatient: None) -> None:
-    """Three intervals without a run, and no nudge helped: `dead` is set, and the daemon ends with 70 (case H12)."""
+    """Three intervals without a run, and no nudge helped: `dead` is set, and the daemon exits with 70 (case H12)."""
 
     async def main() -> None:
         schedule, runs = Scheduler(Clock(), get_logger()), Runs()
@@ -223,8 +223,8 @@ def test_a_scheduler_that_runs_nothing_any_more_is_dead(impatient: None) -> None
     asyncio.run(main())
 
 
-def test_a_run_that_never_returns_is_death_too(impatient: None) -> None:
-    """Case H1: nothing else would ever be polled again, so the daemon ends for its supervisor to restart it."""
+def test_a_run_that_never_returns_is_dead_too(impatient: None) -> None:
+    """Case H1: nothing else would ever be polled again, so the daemon exits for its supervisor to restart it."""
 
     async def main() -> None:
         schedule, begun = Scheduler(Clock(), get_logger()), asyncio.Event()

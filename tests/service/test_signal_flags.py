@@ -1,4 +1,4 @@
-"""What signals ask of the daemon, in processes of their own: the first stop counts, and a storm loses none."""
+"""What signals request of the daemon, in processes of their own: the first stop counts, and a storm loses none."""
 
 import signal
 import subprocess
@@ -25,7 +25,7 @@ END = "\nasyncio.run(main())\n"
 
 
 def said(story: str) -> "subprocess.CompletedProcess[str]":
-    """That process's words; it stands below `main`."""
+    """The output of that process; its code is below `main`."""
     body = "".join(f"    {line}\n" for line in story.strip().splitlines())
     return subprocess.run(
         [sys.executable, "-c", BEGIN + body + END],
@@ -37,7 +37,7 @@ def said(story: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_first_stop_counts_and_a_reload_is_kept_beside_it() -> None:
-    """Whoever reloads takes that back."""
+    """The part that reloads clears it."""
     done = said("""
 send(signal.SIGHUP); await soon()
 print(flags.stop, flags.reload)
@@ -49,8 +49,8 @@ print(flags.stop.name, flags.reload)
     assert (done.stdout.splitlines(), done.stderr) == (["None True", "SIGINT False"], "")
 
 
-def test_a_stop_among_a_storm_of_reloads_is_heard() -> None:
-    """The pair was full, and the byte of a TERM was lost with it; each one more was a traceback."""
+def test_a_stop_among_a_storm_of_reloads_is_seen() -> None:
+    """The pair was full, and the byte of a TERM was lost with it; each further one was a traceback."""
     done = said("""
 for _ in range(5000): send(signal.SIGHUP)
 send(signal.SIGTERM)
@@ -62,7 +62,7 @@ print(flags.stop.name, flags.reload, len(called) < 100)
 
 
 @pytest.mark.parametrize(("number", "unheeded"), [("SIGTERM", True), ("SIGINT", True), ("SIGHUP", False)])
-def test_a_stop_that_a_stuck_loop_does_not_come_to_is_seen_by_a_thread(number: str, unheeded: bool) -> None:
+def test_a_stop_that_a_stuck_loop_does_not_handle_is_seen_by_a_thread(number: str, unheeded: bool) -> None:
     """A reload is no reason to end the process."""
     done = said(f"""
 seen = []
@@ -74,8 +74,8 @@ print(seen)
     assert (done.stdout.splitlines(), done.stderr) == ([f"[{unheeded}]"], "")
 
 
-def test_what_comes_after_the_end_is_ignored() -> None:
-    """It would be our exit status."""
+def test_signals_after_the_end_are_ignored() -> None:
+    """They would become our exit status."""
     done = said("""
 flags.close()
 for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT): send(number)
@@ -84,8 +84,8 @@ print(flags.stop, flags.reload, signal.getsignal(signal.SIGHUP) == signal.SIG_IG
     assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, ["None False True"], "")
 
 
-def test_what_asks_for_a_stop_is_a_signal() -> None:
-    """The exit timer looks for these in what is pending."""
+def test_stop_requests_are_signals() -> None:
+    """The exit timer searches for these among the pending ones."""
     from watchdog.service.signal_flags import SIGNALS, STOPS
 
     assert set(SIGNALS) > STOPS

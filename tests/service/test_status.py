@@ -1,6 +1,6 @@
-"""What the daemon says of itself in one line, and of its agents and holds in figures: values in, words out.
+"""The daemon's status in one line, and its agents and holds as metrics: values in, text out.
 
-The parts that it reads are values here; those of a daemon at work: tests/systemd/test_service.py.
+The parts that it reads are values here; those of a running daemon: tests/systemd/test_service.py.
 """
 
 import json
@@ -28,12 +28,12 @@ from watchdog.telemetry.queue_handler import LogHealth
 
 @pytest.fixture(autouse=True)
 def _nothing_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another test has left hanging in this process is not of these."""
+    """Without the calls that another test left hanging in this process."""
     monkeypatch.setattr(threads, "overdue", dict)
 
 
 def made(*agents: Agent, **changes: Any) -> DaemonStatus:
-    """One at rest, but for `changes`."""
+    """A daemon at rest, except for `changes`."""
     fleet, holds = Fleet(), Holds()
     for agent in agents:
         fleet.add(agent)
@@ -89,7 +89,7 @@ def agent(name: str, verdict: Verdict | None = None, state: State | None = None)
         ({"problems": ["x: unknown key"]}, "the configuration file cannot be used, the former one holds"),
     ],
 )
-def test_the_line_tells_what_is_wrong_behind_what_goes_on(changes: dict[str, object], words: str) -> None:
+def test_the_line_reports_errors_after_the_normal_state(changes: dict[str, object], words: str) -> None:
     """`systemctl status` shows it."""
     assert made(agent("a"), **changes).line() == "; ".join(filter(None, ["watching 1 agent, 0 being killed", words]))
 
@@ -100,7 +100,7 @@ def test_the_line_counts_agents_and_kills() -> None:
     assert made(agent("a"), agent("b")).line().startswith("watching 2 agents,")
 
 
-def test_facts_can_be_sent_and_name_what_cannot_be_read() -> None:
+def test_facts_are_serialisable_and_name_unreadable_processes() -> None:
     """By pid, in order."""
     hung = {7: Hung(7, "cmdline", 1000, 0.0), 3: Hung(3, "environ", 0, 0.0)}
     facts = json.loads(json.dumps(made(hung=hung, busy=1).facts()))
@@ -109,7 +109,7 @@ def test_facts_can_be_sent_and_name_what_cannot_be_read() -> None:
     assert facts["log"] == {"target": "stderr", "lost": 0, "error": None}
 
 
-def test_figures_are_of_living_agents_and_of_holds_that_are_on() -> None:
+def test_metrics_count_living_agents_and_holds_in_force() -> None:
     """One that was not judged yet has no verdict."""
     daemon = made(agent("a", Verdict.HEALTHY), agent("b", Verdict.HEALTHY, State.WAITING), agent("c"))
     assert daemon.verdicts() == {"healthy": 2, "none": 1}

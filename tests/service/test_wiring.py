@@ -1,4 +1,4 @@
-"""The parts that the daemon is made of: which of them go by the settings, and that a reload reaches each."""
+"""The parts of the daemon: which of them depend on the settings, and that a reload reaches each."""
 
 import ast
 import asyncio
@@ -12,11 +12,11 @@ from tests.faults.crash.own import own_daemon
 from watchdog.config.settings import Settings, load
 
 PACKAGE = Path(watchdog.__file__).parent
-HANDED_DOWN = {"ConfigReload"}  # it has them, and gives them to the others
+HANDED_DOWN = {"ConfigReload"}  # it has them, and passes them on
 
 
 def objects(start: object) -> Iterator[object]:
-    """Whatever of ours can be reached from there by attributes, tuples and dictionaries."""
+    """All objects of ours that can be reached from there by attributes, tuples and dictionaries."""
     seen: set[int] = set()
     todo: list[object] = [start]
     while todo:
@@ -50,8 +50,8 @@ def applying() -> set[str]:
     return found
 
 
-def test_each_part_with_settings_goes_by_those_of_a_reload() -> None:
-    """Who keeps the settings, or has `apply`, is in `Parts.configured`; afterwards nobody has the former ones."""
+def test_each_part_with_settings_follows_a_reload() -> None:
+    """Each part that stores settings, or has `apply`, is in `Parts.configured`; afterwards none has the former ones."""
 
     async def story(place: Path) -> None:
         async with own_daemon(place, url=f"sqlite:///{place}/registry.db") as parts:
@@ -82,5 +82,5 @@ def test_each_part_with_settings_goes_by_those_of_a_reload() -> None:
             for one in objects(parts):
                 assert all(v is not former for v in values(one).values()), f"{type(one)} goes by the former ones"
 
-    with tempfile.TemporaryDirectory(prefix="aww-", dir="/tmp") as name:  # a short path: sockets lie in it
+    with tempfile.TemporaryDirectory(prefix="aww-", dir="/tmp") as name:  # a short path, for sockets
         asyncio.run(story(Path(name)))

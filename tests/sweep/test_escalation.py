@@ -1,4 +1,4 @@
-"""The steps of a ladder that end nobody: committed before they are taken, and given up when the agent obeys."""
+"""The ladder steps that kill nothing: committed before they are taken, and ended when the agent obeys."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ WELL = Judgement(Verdict.HEALTHY, "silent for 1s of 2m")
 
 
 class Heard(Recorder):
-    """Keeps what is said of the agent, too."""
+    """Also records events about the agent."""
 
     def bind(self, **_fields: object) -> "Heard":
         return self
@@ -76,7 +76,7 @@ def play(
 
 
 def test_a_step_is_in_its_row_before_it_is_taken(tmp_path: Path) -> None:
-    """No restart takes it twice; a warning does nothing but tell."""
+    """No restart takes it twice; a warning only reports."""
 
     async def story(scene: Scene) -> None:
         await scene.climb(Step.WARN)
@@ -109,10 +109,10 @@ def test_a_step_that_cannot_be_committed_is_not_taken(tmp_path: Path) -> None:
         ({}, "no helper in this office"),
     ],
 )
-def test_a_nudge_that_cannot_be_given_is_told_with_the_reason(
+def test_a_nudge_that_cannot_be_given_is_reported_with_the_reason(
     tmp_path: Path, change: dict[str, object], words: str
 ) -> None:
-    """A line that is typed to one that asks would be taken for the answer."""
+    """A line typed at an agent that asks a question would be taken for the answer."""
 
     async def story(scene: Scene) -> None:
         put(scene.agent, **change)
@@ -126,7 +126,7 @@ def test_a_nudge_that_cannot_be_given_is_told_with_the_reason(
     play(tmp_path, story)
 
 
-def test_a_nudge_by_command_gets_the_facts_and_its_end_is_told(tmp_path: Path) -> None:
+def test_a_nudge_by_command_gets_the_facts_and_its_end_is_reported(tmp_path: Path) -> None:
     """As its owner, by a real helper."""
     command = ("/bin/sh", "-c", f"cat > {tmp_path}/facts; exit 3")
 
@@ -141,7 +141,7 @@ def test_a_nudge_by_command_gets_the_facts_and_its_end_is_told(tmp_path: Path) -
     play(tmp_path, story, Policy(nudge_command=command, nudge_text="wake up"), real=True)
 
 
-def test_who_has_spoken_since_it_was_judged_is_not_nudged(tmp_path: Path) -> None:
+def test_an_agent_that_has_beaten_since_it_was_judged_is_not_nudged(tmp_path: Path) -> None:
     """While its step was being committed."""
 
     async def story(scene: Scene) -> None:
@@ -155,7 +155,7 @@ def test_who_has_spoken_since_it_was_judged_is_not_nudged(tmp_path: Path) -> Non
 
 
 def test_a_ladder_ends_where_the_agent_obeys(tmp_path: Path) -> None:
-    """It has spoken since, and is well; well alone is who could not be heard for a while."""
+    """It has beaten since, and is healthy; healthy alone may mean that its beats could not be received for a while."""
 
     async def story(scene: Scene) -> None:
         scene.escalation.look(scene.agent, WELL)
@@ -174,7 +174,7 @@ def test_a_ladder_ends_where_the_agent_obeys(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_what_is_being_run_is_given_up_at_the_end(tmp_path: Path) -> None:
+def test_running_nudges_are_cancelled_at_shutdown(tmp_path: Path) -> None:
     """The daemon waits for no nudge."""
 
     async def story(scene: Scene) -> None:

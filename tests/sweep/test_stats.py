@@ -1,4 +1,4 @@
-"""What sweeps found and cost: a trouble that lasts is told when it begins and when it ends, the rest is counted."""
+"""Results and cost of sweeps: a lasting trouble is reported when it begins and when it ends, the rest is counted."""
 
 import os
 from typing import cast
@@ -15,7 +15,7 @@ from watchdog.telemetry.metrics import Metrics
 
 
 class Scene:
-    """The figures of a fleet of two, by a clock of its own."""
+    """The statistics of a fleet of two, with its own clock."""
 
     def __init__(self) -> None:
         self.clock, self.log, self.fleet = Later(), Recorder(), Fleet()
@@ -32,14 +32,14 @@ class Scene:
         self.stats.swept(began, 10.0)
 
     def told(self, *but: str) -> list[str]:
-        """Events since the last call, without what each sweep says."""
+        """Events since the last call, without those of each sweep."""
         events = [cast("str", one["event"]) for one in self.log.events if one["event"] not in ("sweep.finished", *but)]
         self.log.events.clear()
         return events
 
 
-def test_a_failure_is_told_once_until_another_comes_or_sweeps_work_again() -> None:
-    """With how many failed."""
+def test_a_failure_is_reported_once_until_another_comes_or_sweeps_work_again() -> None:
+    """With the number of failures."""
     scene = Scene()
     for error in (OSError("x"), OSError("x"), OSError("y")):
         scene.stats.failed(error)
@@ -51,15 +51,15 @@ def test_a_failure_is_told_once_until_another_comes_or_sweeps_work_again() -> No
     assert scene.told() == []
 
 
-def test_sweeps_that_are_late_are_told_when_the_first_one_is() -> None:
-    """And again when they were in time between."""
+def test_late_sweeps_are_reported_once() -> None:
+    """And again when they were on time in between."""
     scene = Scene()
     for took in (11.0, 12.0, 10.0, 11.0):
         scene.sweep(took)
     assert scene.told() == ["sweep.overrun", "sweep.overrun"]
 
 
-def test_a_proc_that_cannot_be_read_is_told_once() -> None:
+def test_an_unreadable_proc_is_reported_once() -> None:
     """Until a scan worked."""
     scene = Scene()
     for error in (OSError("x"), OSError("y"), None, OSError("x")):
@@ -67,8 +67,8 @@ def test_a_proc_that_cannot_be_read_is_told_once() -> None:
     assert scene.told() == ["sweep.scan_failed", "sweep.scan_failed"]
 
 
-def test_processes_that_hang_are_told_a_few_at_a_time_and_when_they_answer() -> None:
-    """Their user makes as many as it likes; each is told all the same."""
+def test_processes_that_hang_are_reported_a_few_at_a_time_and_when_they_answer() -> None:
+    """Their user can make any number; each is reported all the same."""
     scene = Scene()
     hung = {pid: Hung(pid, "cmdline", 1000, 0.0) for pid in range(100, 100 + LINES + 5)}
     scene.stats.unreadable(hung)
@@ -80,8 +80,8 @@ def test_processes_that_hang_are_told_a_few_at_a_time_and_when_they_answer() -> 
     assert scene.told() == ["process.readable"] * (LINES + 4)
 
 
-def test_the_summary_counts_what_lay_between_and_begins_anew() -> None:
-    """One line each ten minutes."""
+def test_the_summary_counts_its_interval_and_starts_again() -> None:
+    """One line every ten minutes."""
     scene = Scene()
     scene.stats.requested()
     scene.stats.held(Veto.BUDGET)
@@ -101,8 +101,8 @@ def test_the_summary_counts_what_lay_between_and_begins_anew() -> None:
     assert (summary["sweeps"], summary["failed"], summary["held"]) == (1, 0, {})
 
 
-def test_the_last_sweep_is_the_last_that_ended_well() -> None:
-    """`status` and the scheduler's watch look at it."""
+def test_the_last_sweep_is_the_last_successful_one() -> None:
+    """`status` and the scheduler's watchdog read it."""
     scene = Scene()
     before = scene.stats.last_sweep
     scene.sweep()

@@ -1,4 +1,4 @@
-"""What a sweep reckons, and what a look at those alone does who have ended meanwhile."""
+"""The accounting of a sweep, and the check of agents that exited since the last one."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ from watchdog.telemetry.logger import get_logger
 from watchdog.telemetry.metrics import Metrics
 
 
-def test_a_look_at_one_that_ended_reckons_its_time_alone_and_nobody_s_twice(tmp_path: Path) -> None:
+def test_a_check_of_an_exited_agent_accounts_for_its_time_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, _):
             clock, log = Set(), get_logger()

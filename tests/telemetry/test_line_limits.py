@@ -1,4 +1,4 @@
-"""One user's lines in the log are bound; root's, the daemon's own and other users' are not."""
+"""One user's log lines are limited; root's, the daemon's own and other users' are not."""
 
 import asyncio
 import contextvars
@@ -25,7 +25,7 @@ MALLORY, ALICE = 61001, 61002
 
 @pytest.fixture
 def limits() -> Iterator[LineLimits]:
-    """In force."""
+    """As installed."""
     made = LineLimits(Set(), Recorder(), lambda uid: MALLORY if uid >= 100_000 else uid)
     logger.limit(made.allows)
     yield made
@@ -33,7 +33,7 @@ def limits() -> Iterator[LineLimits]:
 
 
 def written(limits: LineLimits, uid: int | None, count: int, text: str = "") -> int:
-    """How many of so many lines that this uid caused were logged."""
+    """How many of so many lines caused by this uid were logged."""
     heard: list[str] = []
     logger.EventLogger.heard = lambda event, fields: heard.append(event)
     try:
@@ -50,8 +50,8 @@ def told(limits: LineLimits) -> list[dict[str, object]]:
     return limits._log.events  # type: ignore[attr-defined, no-any-return]
 
 
-def test_what_is_beyond_a_users_lines_is_counted_and_told_once(limits: LineLimits) -> None:
-    """Its sub-uids' with it; the next minute is another one."""
+def test_lines_beyond_a_users_limit_are_counted_and_reported_once(limits: LineLimits) -> None:
+    """Including its subordinate uids'; the next minute is another one."""
     assert written(limits, MALLORY, LINES - 1) == LINES - 1
     assert written(limits, 165_535, 100) == 1
     assert [written(limits, uid, LINES + 1) for uid in (ALICE, 0, os.geteuid(), None)] == [LINES, *3 * [LINES + 1]]
@@ -66,13 +66,13 @@ def test_what_is_beyond_a_users_lines_is_counted_and_told_once(limits: LineLimit
     assert written(limits, MALLORY, 3) == 3
 
 
-def test_few_long_lines_are_many_too(limits: LineLimits) -> None:
+def test_a_few_long_lines_count_as_many(limits: LineLimits) -> None:
     """By their characters."""
     assert written(limits, MALLORY, 400, "x" * 1000) == BYTES // 1000
 
 
-def test_a_task_that_a_request_began_counts_for_it_and_what_comes_after_does_not(limits: LineLimits) -> None:
-    """The cause is of the context, which tasks and callbacks copy; each request's ends with it."""
+def test_a_task_that_a_request_began_counts_for_it_and_later_ones_do_not(limits: LineLimits) -> None:
+    """The cause is in the context, which tasks and callbacks copy; it ends with each request."""
 
     async def play() -> tuple[int | None, int | None, int | None]:
         async def inner() -> int | None:
@@ -88,8 +88,8 @@ def test_a_task_that_a_request_began_counts_for_it_and_what_comes_after_does_not
     assert contextvars.copy_context().run(asyncio.run, play()) == (MALLORY, None, None)
 
 
-def test_what_agents_send_counts_for_their_owner(limits: LineLimits, tmp_path: Path) -> None:
-    """One after the other, each with its first beat and datagrams that are none: two lines that no request caused."""
+def test_messages_of_agents_count_for_their_owner(limits: LineLimits, tmp_path: Path) -> None:
+    """One agent after the other, each with its first beat and invalid datagrams: two lines without a request."""
     heard: list[str] = []
     logger.EventLogger.heard = lambda event, fields: heard.append(event)
 

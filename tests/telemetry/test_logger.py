@@ -1,4 +1,4 @@
-"""The catalogue, the two forms, and that logging harms nobody."""
+"""The catalogue, the two forms, and that logging does no harm."""
 
 import json
 import logging
@@ -42,7 +42,7 @@ def begin() -> Iterator[Begin]:
 
 @pytest.fixture
 def out(tmp_path: Path) -> Iterator[TextIO]:
-    """What stands for stderr: a file."""
+    """A file in place of stderr."""
     with (tmp_path / "stderr").open("w+", encoding="utf-8") as stream:
         yield stream
 
@@ -53,7 +53,7 @@ def lines(out: TextIO) -> list[dict[str, object]]:
 
 
 def text(out: TextIO) -> str:
-    """What was written."""
+    """The text that was written."""
     return Path(out.name).read_text(encoding="utf-8")
 
 
@@ -66,14 +66,14 @@ def test_names_are_dotted_and_every_text_is_one_line() -> None:
         assert "|" not in entry.text
 
 
-def test_an_event_that_is_not_listed_is_found_in_tests() -> None:
-    """An unlisted name would be a promise to nobody."""
+def test_an_unlisted_event_fails_in_tests() -> None:
+    """An unlisted name would be undocumented."""
     with pytest.raises(ValueError, match=r"agent\.stalld"):
         get_logger().event("agent.stalld")
 
 
 def test_a_running_daemon_logs_an_unlisted_event_as_it_is(begin: Begin, out: TextIO) -> None:
-    """A typing error must not end a kill half-way."""
+    """A typing error must not abort a kill."""
     sink = begin(stream=out)
     get_logger().event("agent.stalld", agent_id="a1")
     finish(sink)
@@ -112,7 +112,7 @@ def test_a_line_is_json_with_the_event_first(begin: Begin, out: TextIO) -> None:
     }
 
 
-def test_a_library_comes_in_the_same_form(begin: Begin, out: TextIO) -> None:
+def test_a_library_logs_in_the_same_form(begin: Begin, out: TextIO) -> None:
     """APScheduler, SQLAlchemy, warnings: one event, their text in a field, tracebacks with them; no INFO of theirs."""
     sink = begin("debug", "json", stream=out)
     logging.getLogger("apscheduler.executors.default").info("Running job")
@@ -131,8 +131,8 @@ def test_a_library_comes_in_the_same_form(begin: Begin, out: TextIO) -> None:
     assert (second["event"], second["logger"]) == ("log.message", "py.warnings")
 
 
-def test_a_fault_that_python_would_print_comes_in_the_same_form(begin: Begin, out: TextIO) -> None:
-    """O15: a thread that ends by one, and an object that nobody keeps; afterwards Python has its own way again."""
+def test_an_error_that_python_would_print_has_the_same_form(begin: Begin, out: TextIO) -> None:
+    """O15: an exception that ends a thread, and one in a finalizer; afterwards Python prints again."""
 
     class Broken:
         def __del__(self) -> None:
@@ -156,7 +156,7 @@ def test_a_fault_that_python_would_print_comes_in_the_same_form(begin: Begin, ou
 
 
 def test_environments_and_command_lines_are_dropped(begin: Begin, out: TextIO) -> None:
-    """They hold keys and passwords; nobody may log one by accident."""
+    """They contain keys and passwords; none may be logged by accident."""
     sink = begin("info", "json", stream=out)
     get_logger(cmdline="x --password y").event("agent.gone", environ={"TOKEN": "secret"}, argv=["x"], comm="sh")
     finish(sink)
@@ -165,8 +165,8 @@ def test_environments_and_command_lines_are_dropped(begin: Begin, out: TextIO) -
     assert lines(out)[0]["comm"] == "sh"
 
 
-def test_fields_cannot_take_the_place_of_event_and_level(begin: Begin, out: TextIO) -> None:
-    """An agent's own words may be in any field."""
+def test_fields_cannot_replace_event_and_level(begin: Begin, out: TextIO) -> None:
+    """Any field may contain an agent's own text."""
     sink = begin("info", "json", stream=out)
     get_logger().event("agent.gone", event="x", level="y", ts="z", name="alpha", odd=object)
     finish(sink)
@@ -175,7 +175,7 @@ def test_fields_cannot_take_the_place_of_event_and_level(begin: Begin, out: Text
 
 
 def test_json_for_the_journal_has_a_priority_before_each_line(begin: Begin, tmp_path: Path) -> None:
-    """Where `json` is asked for; and only when it is really the journal that reads this very stream."""
+    """If `json` is configured, and only if the journal really reads this very stream."""
     for matches, pattern in ((True, r'<4>\{"event": "agent.late"'), (False, r'\{"event": "agent.late"')):
         path = tmp_path / str(matches)
         with path.open("w", encoding="utf-8") as stream:
@@ -187,7 +187,7 @@ def test_json_for_the_journal_has_a_priority_before_each_line(begin: Begin, tmp_
         assert re.match(pattern, path.read_text())
 
 
-def test_what_is_too_long_is_cut_and_passwords_of_urls_are_hidden(begin: Begin, out: TextIO) -> None:
+def test_long_values_are_cut_and_passwords_in_urls_are_hidden(begin: Begin, out: TextIO) -> None:
     """A note of a megabyte, a tree of ten thousand pids, a URL in an error's text: a line stays a line."""
     sink = begin("info", "json", stream=out)
     get_logger().event(
@@ -203,7 +203,7 @@ def test_what_is_too_long_is_cut_and_passwords_of_urls_are_hidden(begin: Begin, 
 
 
 def test_level_form_and_file_change_while_running(begin: Begin, out: TextIO, tmp_path: Path) -> None:
-    """What SIGHUP does; loggers that exist follow, and no line is lost on the way."""
+    """As by SIGHUP; existing loggers follow, and no line is lost on the way."""
     sink = begin("warning", "json", stream=out)
     log = get_logger()
     log.event("agent.gone", n=1)  # info
@@ -218,7 +218,7 @@ def test_level_form_and_file_change_while_running(begin: Begin, out: TextIO, tmp
 
 @pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_a_terminal_gets_readable_lines(begin: Begin, environ: dict[str, str], coloured: bool) -> None:
-    """In colour, unless NO_COLOR; nobody's words reach the terminal as commands, in a traceback neither."""
+    """In colour, unless NO_COLOR; no foreign control sequence reaches the terminal, not even in a traceback."""
     reader, writer = pty.openpty()
     with TextIOWrapper(os.fdopen(writer, "wb", buffering=0), write_through=True) as stream:
         sink = begin(stream=stream, environ=environ)
@@ -235,8 +235,8 @@ def test_a_terminal_gets_readable_lines(begin: Begin, environ: dict[str, str], c
     assert "\x07" not in plain
 
 
-def test_a_value_that_cannot_be_printed_harms_nobody(begin: Begin, out: TextIO) -> None:
-    """Its line is lost, which the log says."""
+def test_an_unprintable_value_does_no_harm(begin: Begin, out: TextIO) -> None:
+    """Its line is lost, and the log says so."""
 
     class Unprintable:
         def __str__(self) -> str:
@@ -251,7 +251,7 @@ def test_a_value_that_cannot_be_printed_harms_nobody(begin: Begin, out: TextIO) 
     assert [(line["event"], line.get("lost")) for line in lines(out)] == [("agent.late", None), ("log.lost", 1)]
 
 
-def test_the_process_ends_although_nobody_reads_its_log() -> None:
+def test_the_process_exits_although_its_log_has_no_reader() -> None:
     """The writing thread must not keep the interpreter alive."""
     script = (
         "from watchdog.telemetry.logger import *\n"
@@ -277,7 +277,7 @@ def test_levels_are_those_of_the_catalogue(begin: Begin, out: TextIO) -> None:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for what a thread does, with a deadline."""
+    """Wait for the effect of a thread, with a deadline."""
     deadline = threading.Event()
     timer = threading.Timer(seconds, deadline.set)
     timer.start()

@@ -1,4 +1,4 @@
-"""Where log lines go: files that rotate and fill up, pipes whose reader stops, a journal that comes and goes."""
+"""Targets of log lines: files that rotate and fill up, pipes whose reader stops, a journal that comes and goes."""
 
 import contextlib
 import fcntl
@@ -28,7 +28,7 @@ TALKERS = 4
 
 
 def numbers(*paths: Path) -> list[int]:
-    """The `n` of every line in these files; a line that is no JSON fails here."""
+    """The `n` of every line in these files; a line that is not JSON fails here."""
     return [json.loads(line)["n"] for path in paths for line in path.read_text().splitlines()]
 
 
@@ -64,8 +64,8 @@ def test_no_line_is_lost_or_doubled_when_a_file_rotates_under_load(begin: Begin,
 
 
 @pytest.mark.parametrize("how", ["deleted", "truncated", "directory gone and back", "told to reopen"])
-def test_a_file_that_was_taken_away_is_made_anew(begin: Begin, tmp_path: Path, how: str) -> None:
-    """Nobody needs to send a signal; a truncated one goes on at its beginning, without a hole."""
+def test_a_removed_file_is_made_again(begin: Begin, tmp_path: Path, how: str) -> None:
+    """No signal is needed; a truncated one continues at its beginning, without a hole."""
     path = tmp_path / "logs" / "log"
     path.parent.mkdir()
     sink = begin("info", "auto", str(path))
@@ -92,17 +92,15 @@ def test_a_file_that_was_taken_away_is_made_anew(begin: Begin, tmp_path: Path, h
 
 
 def target(descriptor: Path) -> str:
-    """Where an entry of /proc/self/fd leads; "" when it is closed meanwhile."""
+    """The target of an entry of /proc/self/fd; "" when it is closed meanwhile."""
     try:
         return os.readlink(descriptor)
     except FileNotFoundError:
         return ""
 
 
-def test_a_file_that_cannot_be_written_is_said_on_stderr_and_taken_again(
-    begin: Begin, out: TextIO, tmp_path: Path
-) -> None:
-    """Once; the lines go there meanwhile, and the file says later that it lacks them."""
+def test_an_unwritable_file_is_reported_on_stderr_and_used_again(begin: Begin, out: TextIO, tmp_path: Path) -> None:
+    """Once; the lines go there meanwhile, and the file later says that it lacks them."""
     path = tmp_path / "missing" / "log"
     sink = begin("info", "auto", str(path), stream=out)
     log = get_logger()
@@ -124,7 +122,7 @@ def test_a_file_that_cannot_be_written_is_said_on_stderr_and_taken_again(
 
 
 def test_a_full_disk_leaves_no_torn_line(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE stands for the disk: the line that does not fit is lost, whole; with room again the log goes on."""
+    """RLIMIT_FSIZE in place of a full disk: a line that does not fit is lost whole; with room the log continues."""
     script = (
         "import resource, sys, os, json\n"
         "from watchdog.telemetry.logger import *\n"
@@ -153,7 +151,7 @@ def test_a_full_disk_leaves_no_torn_line(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small tmpfs")
 def test_a_full_file_system_is_survived(begin: Begin, out: TextIO, tmp_path: Path) -> None:
-    """A real ENOSPC, on a tmpfs of 64 KiB; when somebody makes room, the file takes lines again."""
+    """A real ENOSPC, on a tmpfs of 64 KiB; when there is room again, the file takes lines again."""
     mount = tmp_path / "small"
     mount.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(mount)], capture_output=True)
@@ -165,7 +163,7 @@ def test_a_full_file_system_is_survived(begin: Begin, out: TextIO, tmp_path: Pat
         for n in range(1000):
             log.event("agent.late", n=n, text="x" * 100)
         wait_for(lambda: sink.health().error == "No space left on device")
-        wait_for(lambda: '"n": 999,' in text(out))  # what still waits would fill the new file as well
+        wait_for(lambda: '"n": 999,' in text(out))  # otherwise waiting lines would fill the new file as well
         (mount / "log").rename(mount / "log.1")
         os.truncate(mount / "log.1", 0)
         log.event("agent.late", n=1000)
@@ -178,8 +176,8 @@ def test_a_full_file_system_is_survived(begin: Begin, out: TextIO, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
-def test_what_is_no_file_of_ours_is_not_written(begin: Begin, out: TextIO, tmp_path: Path, kind: str) -> None:
-    """A link may lead to anybody's file, a FIFO without a reader may hold us for ever."""
+def test_a_path_that_is_not_our_file_is_not_written(begin: Begin, out: TextIO, tmp_path: Path, kind: str) -> None:
+    """A link may lead to any user's file, a FIFO without a reader may block us for ever."""
     path, other = tmp_path / "log", tmp_path / "other"
     other.touch()
     match kind:
@@ -201,7 +199,7 @@ def test_what_is_no_file_of_ours_is_not_written(begin: Begin, out: TextIO, tmp_p
 
 @contextlib.contextmanager
 def small_pipe() -> Iterator[tuple[int, TextIO]]:
-    """A pipe that holds one page: its reading end, and what stands for stderr."""
+    """A pipe that holds one page: its reading end, and its writing end in place of stderr."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     stream = os.fdopen(writer, "w")
@@ -214,14 +212,14 @@ def small_pipe() -> Iterator[tuple[int, TextIO]]:
 
 
 def plain_sink(stream: TextIO, **bounds: int) -> tuple[QueueHandler, Callable[[str], object]]:
-    """A sink with bounds of our own, and how to give it a line; without structlog."""
+    """A queue handler with its own bounds, and a function that logs a line to it; without structlog."""
 
     sink = QueueHandler(StreamTarget(stream), **bounds)  # type: ignore[arg-type]
     return sink, lambda word: sink.handle(logging.makeLogRecord({"msg": word, "levelno": logging.INFO}))
 
 
-def test_a_reader_that_stops_holds_nobody_and_the_log_says_what_it_lacks() -> None:
-    """Lines are queued up to the bound, then counted; nothing is torn, and what is lost is told where the gap is."""
+def test_a_stopped_reader_blocks_no_caller_and_the_log_reports_the_gap() -> None:
+    """Lines are queued up to the bound, then counted; none is torn, and the loss is reported where the gap is."""
     with small_pipe() as (reader, stream):
         sink, say = plain_sink(stream, room=100)
         say("x" * 20_000)
@@ -243,8 +241,8 @@ def test_a_reader_that_stops_holds_nobody_and_the_log_says_what_it_lacks() -> No
         assert sink.lost == 900
 
 
-def test_what_waits_is_bounded_in_characters_too() -> None:
-    """Ten thousand lines of a megabyte would be all memory."""
+def test_the_queue_is_bounded_in_characters_too() -> None:
+    """Ten thousand lines of a megabyte would take all memory."""
     with small_pipe() as (_, stream):
         sink, say = plain_sink(stream, room_characters=10_000)
         for _ in range(20):
@@ -254,8 +252,8 @@ def test_what_waits_is_bounded_in_characters_too() -> None:
         assert sink.lost == 20, "what was not written at the end is lost, and counted"
 
 
-def test_a_stuck_target_is_told_by_health() -> None:
-    """Nothing fails where a reader only stopped; the time tells."""
+def test_a_stuck_target_is_shown_by_health() -> None:
+    """A stopped reader causes no error; the time shows it."""
 
     class Later:
         def __init__(self) -> None:
@@ -276,22 +274,22 @@ def test_a_stuck_target_is_told_by_health() -> None:
         sink.finish(0.1)
 
 
-def test_a_stuck_target_is_left_for_another(tmp_path: Path) -> None:
-    """A reload that names a file works although stderr is blocked; the line in hand goes there whole."""
+def test_a_stuck_target_can_be_replaced(tmp_path: Path) -> None:
+    """A reload that names a file works although stderr is blocked; the present line goes there whole."""
 
     with small_pipe() as (_, stream):
         sink, say = plain_sink(stream)
         say("x" * 20_000)
         say("y")
         wait_for(lambda: sink._since is not None)
-        sink.aim(FileTarget(str(tmp_path / "log")), None)
+        sink.set_target(FileTarget(str(tmp_path / "log")), None)
         sink.finish()
         assert (tmp_path / "log").read_text() == "x" * 20_000 + "\ny\n"
         assert sink.lost == 0
 
 
-def test_a_reader_that_is_gone_is_counted(begin: Begin) -> None:
-    """EPIPE is no reason to end; health says it."""
+def test_a_missing_reader_is_counted(begin: Begin) -> None:
+    """EPIPE is no reason to exit; health shows it."""
     with small_pipe() as (reader, stream):
         os.close(reader)
         sink = begin("info", "json", stream=stream)
@@ -311,15 +309,15 @@ def test_a_target_with_a_bug_ends_no_thread(begin: Begin, out: TextIO) -> None:
             raise RuntimeError("bug")
 
         def reopen(self) -> None:
-            """Nothing."""
+            """Does nothing."""
 
     sink = begin("info", "json", stream=out)
     broken: Target = Broken()
-    sink.aim(broken, None)
+    sink.set_target(broken, None)
     get_logger().event("agent.late", n=1)
     wait_for(lambda: sink.lost == 1)
     assert sink.health().error == "bug"
-    sink.aim(StreamTarget(out), None)
+    sink.set_target(StreamTarget(out), None)
     get_logger().event("agent.late", n=2)
     finish(sink)
     assert [line["event"] for line in lines(out)] == ["log.recovered", "agent.late"]
@@ -342,7 +340,7 @@ def fields_of(data: bytes) -> dict[str, str]:
 
 
 class Journald:
-    """What stands for journald: a datagram socket at a path."""
+    """A datagram socket at a path, in place of journald."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -363,14 +361,14 @@ class Journald:
 
 @pytest.fixture
 def journald(tmp_path: Path) -> Iterator[Journald]:
-    """One that listens."""
+    """A journald that listens."""
     served = Journald(tmp_path / "socket")
     yield served
     served.socket.close()
 
 
 def in_journal(begin: Begin, out: TextIO, journald: Journald, form: str = "auto") -> QueueHandler:
-    """Log as a service does whose stderr the journal reads."""
+    """Log as a service whose stderr the journal reads."""
     found = os.fstat(out.fileno())
     environ = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
     return begin("info", form, stream=out, environ=environ, journal=str(journald.path))
@@ -398,7 +396,7 @@ def test_the_journal_gets_fields_to_search_by(begin: Begin, out: TextIO, journal
     assert text(out) == "", "told twice"
 
 
-def test_fields_of_others_take_no_place_of_journald_or_ours() -> None:
+def test_foreign_fields_replace_none_of_journald_or_ours() -> None:
     """A leading `_` is journald's own, MESSAGE and PRIORITY are ours; a traceback keeps its lines."""
     line = {
         "event": "log.message",
@@ -417,8 +415,8 @@ def test_fields_of_others_take_no_place_of_journald_or_ours() -> None:
     assert all(re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", key) for key in got)
 
 
-def test_journald_that_starts_anew_loses_no_line(begin: Begin, out: TextIO, journald: Journald) -> None:
-    """Its socket is another one then."""
+def test_a_restarted_journald_loses_no_line(begin: Begin, out: TextIO, journald: Journald) -> None:
+    """It then has another socket."""
     sink = in_journal(begin, out, journald)
     log = get_logger()
     log.event("agent.late", n=1)
@@ -431,7 +429,7 @@ def test_journald_that_starts_anew_loses_no_line(begin: Begin, out: TextIO, jour
 
 
 def test_without_journald_lines_go_to_stderr(begin: Begin, out: TextIO, journald: Journald) -> None:
-    """With the priority before them; the journal says later what it lacks."""
+    """With the priority before them; the journal later says what it lacks."""
     sink = in_journal(begin, out, journald)
     journald.stop()
     get_logger().event("agent.late", n=1)
@@ -445,7 +443,7 @@ def test_without_journald_lines_go_to_stderr(begin: Begin, out: TextIO, journald
     assert journald.next()["N"] == "2"
 
 
-def test_journald_that_does_not_read_holds_nobody(begin: Begin, out: TextIO, journald: Journald) -> None:
+def test_a_journald_that_does_not_read_blocks_no_caller(begin: Begin, out: TextIO, journald: Journald) -> None:
     """Its queue is full (SIGSTOP, a slow disk): lines wait in ours, and arrive in order."""
     in_journal(begin, out, journald)
     log = get_logger()
@@ -454,11 +452,11 @@ def test_journald_that_does_not_read_holds_nobody(begin: Begin, out: TextIO, jou
     assert [int(journald.next()["N"]) for _ in range(2000)] == list(range(2000))
 
 
-# -- what hangs
+# -- hanging targets
 
 
 class Stuck:
-    """A target in a dead mount: neither a write nor a close returns."""
+    """A target on a dead mount: neither a write nor a close returns."""
 
     name = "/dead/log"
 
@@ -473,22 +471,22 @@ class Stuck:
 
 
 class Later(Clock):
-    """A minute later each time."""
+    """A minute later at each reading."""
 
     def mono(self) -> float:
         self.now_ = getattr(self, "now_", 0.0) + 60
         return float(self.now_)
 
 
-def test_a_target_that_hangs_is_told_once_on_the_fallback(out: TextIO) -> None:
-    """And nobody who logs waits, be it stuck in a write or in a close."""
+def test_a_target_that_hangs_is_reported_once_on_the_fallback(out: TextIO) -> None:
+    """And no caller waits, be it stuck in a write or in a close."""
     stuck, told = Stuck(), StreamTarget(out)
     sink = QueueHandler(stuck, told, clock=Later())
     record = logging.makeLogRecord({"msg": "x", "levelno": logging.INFO})
     sink.emit(record)
     wait_for(lambda: "its reader has stopped" in (sink.health().error or ""))
     for _ in range(3):
-        sink.tell_if_stuck()
+        sink.report_if_stuck()
         sink.emit(record)
     wait_for(lambda: "log.failed" in text(out))
     sink.finish(0.1)

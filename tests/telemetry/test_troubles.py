@@ -16,8 +16,8 @@ from watchdog.telemetry.catalogue import CATALOGUE, WARNING
 from watchdog.telemetry.troubles import HOUR, KEPT, OF_AGENTS, PASSED, STATE, Troubles
 
 
-def test_each_warning_is_found_somewhere() -> None:
-    """One that is new belongs to one group, or whoever is paged for it finds it in the log alone."""
+def test_each_warning_is_shown_somewhere() -> None:
+    """A new one belongs to one group; otherwise the person on call finds it only in the log."""
     groups = [set(KEPT), set(STATE), set(OF_AGENTS), set(PASSED)]
     loud = {event for event, entry in CATALOGUE.items() if entry.level >= WARNING}
 
@@ -28,7 +28,7 @@ def test_each_warning_is_found_somewhere() -> None:
 
 
 def test_a_trouble_lasts_until_its_end_or_for_its_time() -> None:
-    """Two of one event are told apart by their keys; the end of one is not the other's; secrets stay out."""
+    """Two of one event are distinguished by their keys; the end of one is not the other's; secrets are removed."""
     clock = Later()
     kept = Troubles(clock)
     for listen in ("127.0.0.1:1", "127.0.0.1:2"):
@@ -66,15 +66,18 @@ def test_a_trouble_lasts_until_its_end_or_for_its_time() -> None:
         ("notify.failed", {"why": "exit status 3: the gateway refused"}, CATALOGUE["notify.failed"].act),
     ],
 )
-def test_a_remedy_goes_by_what_was_said(event: str, fields: dict[str, object], todo: str) -> None:
-    """B5: "is the port taken, or does the unit lack the drop-in?" was asked of "Address already in use"."""
+def test_a_remedy_depends_on_the_text(event: str, fields: dict[str, object], todo: str) -> None:
+    """B5: "is the port taken, or does the unit lack the drop-in?" was the remedy for "Address already in use"."""
     kept = Troubles(Later())
     kept.hear(event, fields)
     assert str(kept.facts()[0]["todo"]).startswith(todo)
 
 
 def test_a_hook_that_hung_is_a_trouble_while_it_is_tried_again() -> None:
-    """A2: at 90 s of a hung worktree `status` was fine. One that failed at once is tried again before anyone looks."""
+    """A2: at 90 s of a hung worktree `status` was fine.
+
+    One that failed at once is tried again before a person looks.
+    """
     kept = Troubles(Later())
     try_of = {"agent_id": "a", "hook": "git_locks", "name": "alpha", "attempt": 1, "message": "ended after 60 s"}
     kept.hear("cleanup.hook_retried", {**try_of, "outcome": "failed"})
@@ -101,12 +104,12 @@ def world() -> Iterator[World]:
 
 
 def verdict(world: World) -> tuple[int, str]:
-    """What `status` exits by, and its first line."""
+    """The exit status of `status`, and its first line."""
     done = world.cli("status", check=False)
     return done.returncode, done.stdout.splitlines()[0]
 
 
-def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tmp_path: Path) -> None:
+def test_a_pager_and_a_metrics_port_that_fail_are_shown_at_once(world: World, tmp_path: Path) -> None:
     """The verdict, its exit status and `doctor`, each with cause and remedy; all is fine again when they work."""
     pager = tmp_path / "pager"
     pager.write_text('#!/bin/sh\ntest "$AGENT_WATCHDOG_EVENT" || exit 4\ncat\necho the gateway refused >&2\nexit 3\n')
@@ -148,8 +151,8 @@ def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tm
     assert (code, first.partition(" watched")[0]) == (0, "fine: 2 agents")
 
 
-def test_a_port_that_is_no_longer_wanted_and_another_pager_end_their_trouble(world: World) -> None:
-    """Nothing ever says that the former ones work again."""
+def test_an_unused_port_and_another_pager_end_their_trouble(world: World) -> None:
+    """No event ever says that the former ones work again."""
     with socket.create_server(("127.0.0.1", free_port())) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         world.configure(notify={"on": ["agent.registered"], "command": ["false"]}, metrics={"listen": listen})
@@ -162,12 +165,12 @@ def test_a_port_that_is_no_longer_wanted_and_another_pager_end_their_trouble(wor
         assert verdict(world)[0] == 0
         before = len(world.events())
         world.registered("beta", "sleep", "600")
-        world.wait_event("notify.failed", after=before)  # told of this command, too
+        world.wait_event("notify.failed", after=before)  # for this command, too
         assert verdict(world)[0] == 1
 
 
-def test_a_hook_that_hangs_is_found_in_its_second_try(world: World, tmp_path: Path) -> None:
-    """A2: `status`, `doctor`, `list` and `why`, long before its tries are used up; fine again when it goes through."""
+def test_a_hook_that_hangs_is_shown_in_its_second_try(world: World, tmp_path: Path) -> None:
+    """A2: `status`, `doctor`, `list` and `why`, long before its tries are used up; fine again when it succeeds."""
     gate = tmp_path / "gate"
     tmp_path.chmod(0o755)
     command = f"test -e {gate} || sleep 600"
@@ -189,7 +192,7 @@ def test_a_hook_that_hangs_is_found_in_its_second_try(world: World, tmp_path: Pa
     wait_for(lambda: verdict(world)[0] == 0, "it is over")
 
 
-def test_a_hook_that_fails_is_found_until_it_works(world: World, tmp_path: Path) -> None:
+def test_a_hook_that_fails_is_shown_until_it_works(world: World, tmp_path: Path) -> None:
     """`reap` tries it again; `status` without a daemon is 69."""
     gate = tmp_path / "gate"
     tmp_path.chmod(0o755)
@@ -213,8 +216,8 @@ def test_a_hook_that_fails_is_found_until_it_works(world: World, tmp_path: Path)
     assert world.cli("status", check=False).returncode == 69
 
 
-def test_a_remedy_that_names_why_is_of_an_event_that_why_shows() -> None:
-    """Of what stands in the log alone `why AGENT` shows nothing; the field `why` is called the line's."""
+def test_a_remedy_that_names_why_is_for_an_event_that_why_shows() -> None:
+    """Of an event only in the log `why AGENT` shows nothing; the field `why` is called the line's."""
     named = {event for event, spec in CATALOGUE.items() if re.search(r"why AGENT", spec.act)}
     assert named <= OF_AGENTS | {"cleanup.hook_failed", "cleanup.hook_retried", "kill.unkillable"}
     assert not [event for event, spec in CATALOGUE.items() if re.search(r"`why`(?! of the line)", spec.act)]

@@ -1,1 +1,1 @@
-"""The agents in memory: what each said, its tree, how it ended; registration, holds, persistence, history."""
+"""The agents in memory: beats, process trees, exits; registration, holds, persistence, history."""

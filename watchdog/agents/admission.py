@@ -1,7 +1,7 @@
-"""Admission: what of all that users share one user may take now, and who was refused what.
+"""Admission: how much of the shared resources one user may take now, and a record of refusals.
 
-Root and the daemon's own uid are never limited. A user is whoever its uids count for (`users`). Nothing that exists is
-taken away; a refusal is counted, and each spell of refusals is logged when it begins and when it is over.
+Root and the daemon's own uid are never limited. Several uids may count as one user (`users`). Nothing that exists is
+taken away; refusals are counted, and each spell of refusals is logged when it begins and when it is over.
 """
 
 import math
@@ -19,10 +19,10 @@ from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
 
 SPELL = 60.0  # seconds without a refusal after which a spell is over
-MOST_SPELLS = 1000  # are remembered at once; what more users are refused is counted only
-AGENTS = 256  # the share of living agents of one user
-DATAGRAMS = 512  # of all users that want more than their share, in a period; each takes 20 us of the loop
-PERIOD = 0.2  # seconds; a little less than between two looks at the sockets (intake.notify.REST)
+MOST_SPELLS = 1000  # spells remembered at once; refusals of further users are only counted
+AGENTS = 256  # living agents of one user
+DATAGRAMS = 512  # shared by all users that exceed their share in a period; each takes 20 us of the loop
+PERIOD = 0.2  # seconds; a little less than the time between two reads of the sockets (intake.notify.REST)
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Spell:
 
 
 class Admission:
-    """One for the whole daemon; asked by the control socket, registration and the notify sockets."""
+    """One per daemon; used by the control socket, registration and the notify sockets."""
 
     def __init__(self, users: Users, clock: Clock, metrics: Metrics, log: EventLogger) -> None:
         self._users = users
@@ -52,13 +52,14 @@ class Admission:
 
     @staticmethod
     def exempt(uid: int) -> bool:
-        """Whether that uid itself is never limited: root, and whose daemon it is. Not what only counts for them."""
+        """Whether this uid itself is never limited: root's and the daemon's; their users' other uids are limited."""
         return uid in (0, os.geteuid())
 
     def take(self, uid: int, kind: LimitKind, cost: float) -> float:
-        """Seconds that a request has to wait for its tokens, which are its own from now on; 0: it need not wait.
+        """Reserve tokens for a request and return the seconds that it has to wait for them (0: none).
 
-        More than `WAIT`: nothing was taken, and the request is to be refused (a heartbeat: taken late), after `WAIT`.
+        If the result exceeds `WAIT`, nothing was reserved: refuse the request (or delay a heartbeat) for `WAIT`
+        seconds.
         """
         if self.exempt(uid):
             return 0.0
@@ -69,7 +70,7 @@ class Admission:
         return seconds
 
     def has(self, uid: int, kind: LimitKind) -> bool:
-        """Whether there is a token for it now, which is taken."""
+        """Whether a token is available now; if so, it is taken."""
         if self.exempt(uid):
             return True
         bucket, rate = self._bucket(uid, kind)
@@ -79,9 +80,9 @@ class Admission:
         return there
 
     def charge(self, uid: int, cost: float) -> float:
-        """Take tokens for what a request turned out to ask for, more than there are if need be.
+        """Take tokens for the cost that a request turned out to have, even more than are available.
 
-        Seconds until what its user owes is paid.
+        Returns the seconds until its user's debt is paid.
         """
         if self.exempt(uid):
             return 0.0
@@ -90,12 +91,12 @@ class Admission:
         return bucket.wait(0.0, rate)
 
     def owes(self, uid: int) -> float:
-        """Seconds until what its user has taken in advance is paid; 0: it owes nothing."""
+        """Seconds until the debt of its user is paid; 0: no debt."""
         bucket, rate = self._bucket(uid, LimitKind.REQUESTS)
         return bucket.wait(0.0, rate)
 
     def _bucket(self, uid: int, kind: LimitKind) -> tuple[Bucket, float]:
-        """Its user's, filled up to now, and the tokens a second that it gets while so many want some."""
+        """The bucket of its user, filled up to now, and its rate (tokens a second) for the present number of users."""
         buckets, user, now = self._buckets[kind], self.user_of(uid), self._clock.mono()
         bucket = buckets.get(user)
         if bucket is None:
@@ -105,7 +106,7 @@ class Admission:
         return bucket, rate
 
     def may_register(self, uid: int, owners: Iterable[int]) -> bool:
-        """Whether the uid's user may have one more living agent; `owners`: whose the living ones are."""
+        """Whether the user of `uid` may have one more living agent; `owners`: the owners of all living agents."""
         held = Counter(owner for owner in owners if not self.exempt(owner))
         user = self.user_of(uid)
         mine = sum(count for owner, count in held.items() if self.user_of(owner) == user)
@@ -125,7 +126,7 @@ class Admission:
         spell.refused += count
 
     def look(self) -> None:
-        """Once a sweep: whose spells are over, and what need not be remembered any more."""
+        """Once a sweep: end spells that are over, and drop buckets that are full again."""
         now = self._clock.mono()
         for (user, kind), spell in list(self._spells.items()):
             if now - spell.last >= SPELL:
@@ -138,7 +139,7 @@ class Admission:
                 del buckets[user]
 
     def limited(self) -> list[dict[str, object]]:
-        """Who is limited now, and in what; the most refused first."""
+        """The users that are limited now, and in what; the most refused first."""
         found = sorted(self._spells.items(), key=lambda item: -item[1].refused)
         return [
             {
@@ -153,12 +154,12 @@ class Admission:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with /etc/subuid."""
+        """Errors in /etc/subuid."""
         return self._users.problems
 
 
 class DatagramBudget:
-    """How many datagrams of each user are read in a period; the rest waits in its sockets: that user's own loss."""
+    """How many datagrams of each user are read per period; the rest stays in that user's sockets."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
@@ -169,7 +170,7 @@ class DatagramBudget:
         self._hungry: set[int] = set()  # users that had more than their share in this period
 
     def renew(self) -> bool:
-        """Begin a new period if it is time. Whether somebody had more than its share in the one before."""
+        """Begin a new period if it is time. Returns whether any user exceeded its share in the previous one."""
         now = self._clock.mono()
         if now - self._began < PERIOD:
             return bool(self._hungry)
@@ -182,7 +183,7 @@ class DatagramBudget:
         return behind
 
     def take(self, owner_uid: int) -> bool:
-        """Whether one more may be read from a socket of that owner's."""
+        """Whether one more datagram may be read from a socket of that owner."""
         if self._admission.exempt(owner_uid):
             return True
         user = self._admission.user_of(owner_uid)
@@ -205,5 +206,5 @@ WHY = {
 
 
 def retry_after(seconds: float) -> int:
-    """Whole seconds for the header (RFC 9110, 10.2.3)."""
+    """Whole seconds for the Retry-After header (RFC 9110, 10.2.3)."""
     return max(1, math.ceil(seconds - WAIT))

@@ -1,6 +1,6 @@
-"""What of an agent ages by itself, whether it speaks or not: the agent, its state, its progress, leases and tools.
+"""The ages of an agent that grow with or without beats: the agent, its state, progress, leases and tools.
 
-Durations are reckoned between two looks. What begins in between is remembered by its instant until the next one.
+Durations are added up at each sweep. What begins in between is kept as an instant until the next one.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ ZERO = timedelta()
 
 
 class Elapsed(NamedTuple):
-    """The time that one look reckons, of which at most `cap` seconds count. Instants are monotonic seconds."""
+    """The time between two sweeps, of which at most `cap` seconds count. Instants are monotonic seconds."""
 
     last: float
     now: float
@@ -25,14 +25,14 @@ class Elapsed(NamedTuple):
         return cls(last, now, cap, timedelta(seconds=max(0.0, min(now - last, cap))))
 
     def since(self, begun: float | None) -> timedelta:
-        """How much of it has passed since that instant (None: it began before the last look)."""
+        """How much of it has passed since that instant (None: since before the last sweep)."""
         if begun is None or begun <= self.last:
             return self.whole
         return timedelta(seconds=max(0.0, min(self.now - begun, self.cap)))
 
 
 class Begun(NamedTuple):
-    """When each began, if that was after the last look; beats that come meanwhile do not stop these clocks."""
+    """When each began, if after the last sweep; later beats do not stop these clocks."""
 
     state: float | None = None
     progress: float | None = None
@@ -45,7 +45,7 @@ NOTHING_BEGUN = Begun()
 
 @dataclass(slots=True)
 class Ages:
-    """Watched since it was registered, in its state, without progress; and what is left of a lease and of a tool."""
+    """Watched time since registration, in the present state and without progress; the rest of a lease and of a tool."""
 
     age: timedelta = ZERO
     state_age: timedelta = ZERO
@@ -55,28 +55,27 @@ class Ages:
     begun: Begun = NOTHING_BEGUN
 
     def begin_state(self, mono: float) -> None:
-        """It is in another state. Its progress stood still while there was nothing to do."""
+        """Its state changed. Its progress clock did not run while there was nothing to do."""
         self.state_age, self.begun = ZERO, self.begun._replace(state=mono)
         if self.progress_age is not None:
             self.begin_progress(mono)
 
     def begin_progress(self, mono: float) -> None:
-        """It has come further."""
+        """It has made progress."""
         self.progress_age, self.begun = ZERO, self.begun._replace(progress=mono)
 
     def begin_lease(self, left: timedelta, mono: float) -> None:
-        """It will be silent for so long."""
+        """It announced a silence of this length."""
         self.lease_left, self.begun = left, self.begun._replace(lease=mono)
 
     def begin_tool(self, left: timedelta, mono: float) -> None:
-        """It has begun (or ended: zero) a tool that may take so long."""
+        """It has begun a tool that may take this long (zero: the tool ended)."""
         self.tool_left, self.begun = left, self.begun._replace(tool=mono)
 
     def advance(self, elapsed: Elapsed, quiet: timedelta, state: State | None) -> timedelta:
-        """Let all of it age, and return how much of `quiet` is no silence: a lease and a tool are used up first.
+        """Let everything age, and return the part of `quiet` that is not silence: lease and tool are used up first.
 
-        Silence begins when they end. Of a tool's limit nothing is used up while a human is asked: it may not have
-        begun.
+        Silence begins when they end. A tool's limit is not used up while a human is asked: the tool may not have begun.
         """
         excused = no_silence = ZERO
         if self.lease_left or self.tool_left:
@@ -96,14 +95,14 @@ class Ages:
         return no_silence
 
     def begun_before(self, age: timedelta, *, lease: bool, tool: bool) -> None:
-        """The lease, the tool, of which it has just spoken, began so long ago."""
+        """The lease or tool that it has just reported began this long ago."""
         if lease:
             self.lease_left = max(ZERO, self.lease_left - age)
         if tool:
             self.tool_left = max(ZERO, self.tool_left - age)
 
     def in_state_for(self, least: timedelta) -> None:
-        """It is in its state for at least so long."""
+        """It has been in its state at least this long."""
         self.state_age = max(self.state_age, least)
 
     def restore(
@@ -114,6 +113,6 @@ class Ages:
         lease_left: timedelta,
         tool_left: timedelta,
     ) -> None:
-        """What an earlier daemon watched; the time without one does not count."""
+        """Restore what an earlier daemon measured; the time without a daemon does not count."""
         self.age, self.state_age, self.progress_age = age, state_age, progress_age
         self.lease_left, self.tool_left = lease_left, tool_left

@@ -1,10 +1,9 @@
-"""Questions to the owners' helpers beside the sweep, one at a time for each thing that is asked about.
+"""Queries to the owners' helpers beside the sweep, one at a time for each subject.
 
-A helper that hangs on one path is missing evidence about that path alone: nobody else's question waits for it, and the
-path itself is asked about again after a while.
+A helper that hangs on one path means missing evidence about that path alone: no other query waits for it, and the path
+is tried again after a while.
 
-Tests: tests/probes/test_output_growth.py, tests/probes/test_session_files.py,
-tests/probes/test_permission_prompts.py.
+Tests: tests/probes/test_output_growth.py, tests/probes/test_session_files.py, tests/probes/test_permission_prompts.py.
 """
 
 import asyncio
@@ -19,14 +18,14 @@ from watchdog.clock import Clock
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 
-DEADLINE = 3.0  # seconds for one answer; the helper is replaced after it
+DEADLINE = 3.0  # seconds for one answer; then the helper is replaced
 PATIENCE = 60.0  # seconds until a path on which two helpers in a row hung is tried again
-AT_ONCE = 16  # questions of one owner; his helper refuses more than 64 calls at a time
+AT_ONCE = 16  # queries of one owner; a helper refuses more than 64 calls at a time
 
 
 @dataclass(slots=True)
 class _Subject:
-    """One thing that is asked about."""
+    """One subject of queries."""
 
     task: asyncio.Task[None] | None = None
     began: float = 0.0
@@ -35,16 +34,16 @@ class _Subject:
 
 
 class BackgroundQueries:
-    """Asks, and hands each answer, or why there is none, to who asked."""
+    """Sends queries, and passes each answer or failure to the caller's callbacks."""
 
     def __init__(self, helpers: HelperPool, clock: Clock) -> None:
         self._helpers = helpers
         self._clock = clock
         self._subjects: dict[Hashable, _Subject] = {}
-        self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()  # while one of it asks
+        self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()  # kept while a query uses it
 
     def waiting(self, key: Hashable) -> float | None:
-        """Seconds since a question was asked that is not answered yet; None: another may be asked."""
+        """Seconds since the open query was sent; None: none is open."""
         subject = self._subjects.get(key)
         if subject is None or subject.task is None or subject.task.done():
             return None
@@ -59,7 +58,7 @@ class BackgroundQueries:
         answered: Callable[[Any], None],
         failed: Callable[[OwnerCallFailed], None],
     ) -> None:
-        """Ask the helper of the agent's owner, unless the former question of that key waits, or hung a while ago."""
+        """Query the helper of the agent's owner, unless a query with that key is open or hung recently."""
         now = self._clock.mono()
         subject = self._subjects.setdefault(key, _Subject())
         if self.waiting(key) is None and now >= subject.not_before:
@@ -82,7 +81,7 @@ class BackgroundQueries:
                 answer = await self._helpers.call(owner_of(agent), call, args, DEADLINE)
         except OwnerCallFailed as error:
             subject.late = subject.late + 1 if error.reason == "late" else 0
-            if subject.late > 1:  # once, another's path may have been to blame, or the machine
+            if subject.late > 1:  # a single timeout may be due to another path or to the machine
                 subject.not_before = self._clock.mono() + PATIENCE
             failed(error)
         else:
@@ -94,17 +93,17 @@ class BackgroundQueries:
                 KeyError,
                 TypeError,
                 ValueError,
-            ) as error:  # the helper is that user's process, and may say anything
+            ) as error:  # the helper is a process of that user and may answer anything
                 failed(OwnerCallFailed("garbled", f"no answer to {call}: {error!r}"))
 
     def forget(self, key: Hashable) -> None:
-        """Nobody wants to know any more."""
+        """No caller needs that subject any more."""
         subject = self._subjects.pop(key, None)
         if subject is not None and subject.task is not None:
             subject.task.cancel()
 
     async def close(self) -> None:
-        """Give up what is still asked."""
+        """Cancel all open queries."""
         tasks = [subject.task for subject in self._subjects.values() if subject.task is not None]
         for task in tasks:
             task.cancel()

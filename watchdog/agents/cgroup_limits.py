@@ -1,7 +1,7 @@
-"""What root has laid on the units that a process is in, and what a cgroup of its own elsewhere would lift.
+"""Limits that root set on the units of a process, and that moving it to a cgroup of its own would lift.
 
-Whoever may start an agent has itself moved by us: out of a service whose memory, processors, network or devices root
-has limited, which nobody else would do for it. So that is looked for first, and an agent that it holds goes without.
+Anyone who may start an agent can have the daemon move it: also out of a service whose memory, CPU, network or devices
+root has limited, which no other program would do for that user. So look for limits first; a limited agent stays put.
 """
 
 import re
@@ -11,18 +11,18 @@ from watchdog.host import children
 from watchdog.processes import cgroups
 
 ANSWER = 5.0  # seconds; `systemctl show` takes 10 ms
-# systemd.resource-control(5): each property, and the value that limits nothing. One that a version does not know is not
-# told by it.
+# systemd.resource-control(5): each property, with the value that means no limit. `systemctl show` leaves out properties
+# that its version does not know.
 NOTHING = {
     **dict.fromkeys(("MemoryMax", "MemoryHigh", "MemorySwapMax", "MemoryZSwapMax", "CPUQuotaPerSecUSec"), "infinity"),
     **dict.fromkeys(("AllowedCPUs", "AllowedMemoryNodes", "IPAddressAllow", "IPAddressDeny", "SocketBindAllow"), ""),
     **dict.fromkeys(("SocketBindDeny", "IPIngressFilterPath", "IPEgressFilterPath"), ""),
     **dict.fromkeys(("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax"), ""),
     **dict.fromkeys(("BPFProgram", "DeviceAllow"), ""),
-    "RestrictNetworkInterfaces": "~",  # none is denied; systemd 252 says so of every unit
+    "RestrictNetworkInterfaces": "~",  # none is denied; systemd 252 prints it for every unit
     "DevicePolicy": "auto",
 }
-# The same of cgroup v2 (Documentation/admin-guide/cgroup-v2.rst); an empty file limits nothing.
+# The same for files of cgroup v2 (Documentation/admin-guide/cgroup-v2.rst); an empty file means no limit.
 FILES = {
     **dict.fromkeys(("memory.max", "memory.high", "memory.swap.max", "pids.max", "cpu.max"), "max"),
     **dict.fromkeys(("io.max", "cpuset.cpus", "cpuset.mems"), ""),
@@ -31,7 +31,7 @@ _UNIT = re.compile(r"[\w:.\\@-]+\.(?:service|scope|slice)")
 
 
 def units_of(path: str, uid: int) -> list[str]:
-    """The units above a process in that cgroup, but for those of its user's slice, and what its user manager made."""
+    """The units above a process in that cgroup, except those of its user's slice and below its user manager."""
     found = []
     for name in path.split("/"):
         if name.startswith("user@"):
@@ -42,11 +42,11 @@ def units_of(path: str, uid: int) -> list[str]:
 
 
 async def of_units(path: str, uid: int) -> str | None:
-    """What systemd says that leaving that cgroup would lift, in words; None: nothing. Raises OSError."""
+    """What systemd says about limits that leaving this cgroup would lift, as text; None: none. Raises OSError."""
     units = units_of(path, uid)
     if not units:
         return None
-    # Of each service the number of tasks is limited, by a default; the user's slice has a limit as well.
+    # Each service has a default limit on the number of tasks; the user's slice has one as well.
     usual = dict(_properties(await _asked("--property=DefaultTasksMax"))).get("DefaultTasksMax", "infinity")
     text = await _asked(f"--property=Id,TasksMax,{','.join(NOTHING)}", "--", *units)
     for block in text.split("\n\n"):
@@ -58,7 +58,7 @@ async def of_units(path: str, uid: int) -> str | None:
 
 
 def of_cgroups(path: str) -> str | None:
-    """The same where cgroups are ours to make: what is written there. Raises OSError."""
+    """The same by the files of cgroup v2, where the daemon itself makes cgroups. Raises OSError."""
     while path not in ("", "/"):
         for name, nothing in FILES.items():
             value = cgroups.value_of(path, name)

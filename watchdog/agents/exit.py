@@ -1,4 +1,4 @@
-"""How an agent's main process ended, and from whom that is known.
+"""How an agent's main process ended, and the source of that information.
 
 Tests: tests/kill/test_close.py, tests/agents/test_oom.py.
 """
@@ -8,33 +8,33 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Exit:
-    """All of it is empty while the process lives, and may stay so: nobody but the kernel and `run` knows."""
+    """All fields are empty while the process lives, and may stay so: only the kernel and `run` know."""
 
-    ended: bool = False  # its pidfd said so
+    ended: bool = False  # its pidfd became readable
     code: int | None = None
     signal: int | None = None
-    told: str = ""  # by whom, if not by the kernel or `run` at once; or why nobody knows it
+    source: str = ""  # the source, if neither the kernel nor `run` at once; or why the exit status is unknown
 
     @property
     def known(self) -> bool:
         return self.code is not None or self.signal is not None
 
     def seen(self) -> None:
-        """The pidfd has become readable."""
+        """Its pidfd has become readable."""
         self.ended = True
 
     def learn(self, code: int | None, signal: int | None) -> None:
-        """The kernel, or `run` at once, says so; nothing said before of who told it is changed."""
+        """Reported by the kernel, or by `run` at once; a source that was recorded before is kept."""
         self.code, self.signal = code, signal
 
-    def read(self, code: int | None, signal: int | None, told: str) -> None:
-        """Somebody wrote that down."""
-        self.code, self.signal, self.told = code, signal, told
+    def read(self, code: int | None, signal: int | None, source: str) -> None:
+        """Read from a written report; `source` names it."""
+        self.code, self.signal, self.source = code, signal, source
 
     def unknown(self, why: str) -> None:
-        """Nobody knows it yet, and why."""
-        self.told = why
+        """The exit status is not known yet, for this reason."""
+        self.source = why
 
-    def told_at_once(self) -> None:
-        """`run` said it while it was waited for."""
-        self.told = ""
+    def reported_at_once(self) -> None:
+        """`run` reported it while we waited for it."""
+        self.source = ""

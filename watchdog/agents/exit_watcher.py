@@ -1,7 +1,7 @@
-"""The ends of main processes: one epoll(7) over all pidfds, and a look at whoever has ended, at once.
+"""Watches for exits of main processes: one epoll(7) over all pidfds, and an immediate check of agents that exited.
 
-Levels, not edges: a pidfd that has become readable stays so, so it is asked until it says so, by each sweep too, and
-then noted in the agent. A lone end wakes us within a millisecond and costs a look at that agent alone.
+Level-triggered: a readable pidfd stays readable, so it is polled (also by each sweep) until its exit is noted in the
+agent. A single exit wakes the daemon within a millisecond and costs a check of that agent alone.
 """
 
 import asyncio
@@ -12,29 +12,33 @@ from watchdog.agents.agent import Agent
 
 
 class ExitWatcher:
-    """Owns the watch, not the pidfds. `look` is given those who have ended; while it runs the next ones gather."""
+    """Owns the watch, not the pidfds. One subscriber gets the exited agents; while it runs, further ones gather."""
 
     def __init__(self) -> None:
-        self.look: Callable[[list[Agent]], Awaitable[None]] = _wait_for_the_sweep
+        self._on_exits: Callable[[list[Agent]], Awaitable[None]] = _wait_for_the_sweep
         self._living: dict[int, Agent] = {}  # by pidfd
-        self._ready = select.epoll()  # itself readable while one of them is
+        self._ready = select.epoll()  # readable itself while one of the pidfds is
         self._gathered: list[Agent] = []
-        self._looking: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
         asyncio.get_running_loop().add_reader(self._ready, self._readable)
 
+    def subscribe(self, on_exits: Callable[[list[Agent]], Awaitable[None]]) -> None:
+        """From now on call this soon after agents have exited; before, only the sweep finds them."""
+        self._on_exits = on_exits
+
     def watch(self, agent: Agent) -> None:
-        """From now on, if it has a pidfd."""
+        """Begin to watch its pidfd, if it has one."""
         if agent.tree.pidfd is not None:
             self._ready.register(agent.tree.pidfd, select.EPOLLIN)
             self._living[agent.tree.pidfd] = agent
 
     def unwatch(self, agent: Agent) -> None:
-        """Before its pidfd is closed."""
+        """Call this before its pidfd is closed."""
         if agent.tree.pidfd is not None and self._living.pop(agent.tree.pidfd, None) is not None:
             self._ready.unregister(agent.tree.pidfd)
 
-    def take(self) -> list[Agent]:
-        """Note and return who has ended since the last call."""
+    def collect(self) -> list[Agent]:
+        """Note and return the agents that exited since the last call."""
         ended = [self._living[descriptor] for descriptor, _ in self._ready.poll(0, max(1, len(self._living)))]
         for agent in ended:
             agent.exit.seen()
@@ -42,26 +46,26 @@ class ExitWatcher:
         return ended
 
     def stop(self) -> None:
-        """Look at nobody any more; a look that is running goes on."""
+        """Check no further agents; a running check finishes."""
         asyncio.get_running_loop().remove_reader(self._ready)
         self._gathered.clear()
 
     def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         self.stop()
         self._living.clear()
         self._ready.close()
 
     def _readable(self) -> None:
-        self._gathered += self.take()
-        if self._gathered and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.create_task(self._look_at_gathered(), name="ends")
+        self._gathered += self.collect()
+        if self._gathered and (self._running is None or self._running.done()):
+            self._running = asyncio.create_task(self._pass_on(), name="ends")
 
-    async def _look_at_gathered(self) -> None:
+    async def _pass_on(self) -> None:
         while self._gathered:
             agents, self._gathered = self._gathered, []
-            await self.look(agents)
+            await self._on_exits(agents)
 
 
 async def _wait_for_the_sweep(agents: list[Agent]) -> None:
-    """Nobody looks at them sooner."""
+    """The subscriber until `subscribe`: the sweep collects them."""

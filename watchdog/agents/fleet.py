@@ -1,4 +1,4 @@
-"""The agents in memory, by id; what each is, `agent` says.
+"""The agents in memory, by id (see `agent`).
 
 Only the event loop touches this.
 """
@@ -25,7 +25,7 @@ class Fleet:
         self._agents: dict[str, Agent] = {}
         self._processes_of: list[tuple[Any, Any]] = []
         self._processes: frozenset[tuple[int, int]] = frozenset()
-        self._shared: frozenset[tuple[int, int]] = frozenset()  # that two agents have
+        self._shared: frozenset[tuple[int, int]] = frozenset()  # processes that two agents have in common
 
     def __iter__(self) -> Iterator[Agent]:
         return iter(list(self._agents.values()))
@@ -34,17 +34,17 @@ class Fleet:
         return len(self._agents)
 
     def apply(self, settings: Settings) -> None:
-        """Each goes by its policy of these from now on."""
+        """Apply to each agent its policy from these settings."""
         for agent in self:
             agent.adopt(settings.policy_for(agent.reg))
 
     def shift(self, by: timedelta) -> None:
-        """The wall clock was set by so much: they spoke as long ago as before, whatever it shows."""
+        """The wall clock was set by this much: shift the times of last beats with it."""
         for agent in self:
             agent.heartbeat.rhythm.shift(by)
 
     def add(self, agent: Agent) -> None:
-        """Take in an agent whose row is committed."""
+        """Add an agent whose row is committed."""
         self._agents[agent.agent_id] = agent
 
     def get(self, agent_id: str) -> Agent | None:
@@ -57,7 +57,7 @@ class Fleet:
             agent.tree.close()
 
     def named(self, name: str, owner_uid: int | None = None) -> list[Agent]:
-        """Living agents of that name, of one owner or of all."""
+        """Living agents with that name, of one owner or of all."""
         return [a for a in self if a.reg.name == name and owner_uid in (None, a.reg.owner_uid) and a.status in LIVE]
 
     def refuse_taken(self, name: str, owner_uid: int) -> None:
@@ -72,15 +72,18 @@ class Fleet:
         return [a for a in self if a.reg.parent_id == agent_id]
 
     def guard(self, agent: Agent, host: str) -> Guard:
-        """What must not be signalled while it is ended: every other agent and its tree, what its policy spares, and
-        services that sessions share, whoever has their processes recorded."""
+        """What must not be signalled while this agent is killed.
+
+        Every other agent and its tree, what its policy spares, and services that sessions share, whichever agent lists
+        them.
+        """
         spare = frozenset(agent.policy.spare)
         return Guard(host, self.processes_but(agent.agent_id), spare, agent.identity)
 
     def processes_but(self, agent_id: str) -> frozenset[tuple[int, int]]:
-        """Every process of every other agent's tree, and every shared service, as pid and start ticks.
+        """Every process of every other agent's tree, and every shared service, as (pid, start ticks).
 
-        Each signal asks. So what all have is kept for as long as nobody has come, gone, or got another tree.
+        Each signal asks for this, so the union is cached until an agent is added or removed or a tree changes.
         """
         of = list(map(_TREE, self._agents.values()))
         if self._processes_of != of:
@@ -91,6 +94,6 @@ class Fleet:
             } - mains
             self._processes = frozenset(counts) | served
             self._shared = frozenset(one for one, count in counts.items() if count > 1) | served
-        self._processes_of = of  # also where it is equal: the very same is compared fifteen times as fast
+        self._processes_of = of  # even if equal: comparing the identical object is fifteen times as fast
         mine = self.get(agent_id)
         return self._processes if mine is None else self._processes - (mine.processes - self._shared)

@@ -1,6 +1,6 @@
-"""An agent as far as it speaks: what it has said, and how long the daemon has watched it silent.
+"""What an agent has said through its beats, and how long the daemon has watched it silent.
 
-One word changes all the parts at once, and a look lets all of them age; each keeps its own rules.
+A beat changes all the parts at once, and each sweep lets all of them age; each part has its own rules.
 """
 
 from copy import copy
@@ -19,22 +19,22 @@ ZERO = timedelta()
 
 @dataclass(slots=True)
 class Said:
-    """What it said of itself, each as it was said last."""
+    """The latest value of each thing that the agent said about itself."""
 
     promised: bool = False
     state: State | None = None
-    state_at: datetime | None = None  # when it said its state last; a daemon that was restarted does not know
-    finished: bool = False  # it said in so many words that its work is done; the end of a session or process is no such
-    note: str | None = None  # as it was said; kept and shown only by `hide_secrets`
+    state_at: datetime | None = None  # when it last reported its state; unknown after a restart of the daemon
+    finished: bool = False  # it said explicitly that its work is done; the end of a session or process does not count
+    note: str | None = None  # as received; stored and shown only through `hide_secrets`
     tool: str | None = None  # likewise
     progress: float | None = None
 
     def promise(self, promised: bool) -> None:
-        """Its silence means something from now on, or (False) nothing any more."""
+        """From now on its silence counts, or (False) no longer counts."""
         self.promised = promised
 
     def hear(self, beat: Beat, wall: datetime) -> None:
-        """Take one word."""
+        """Take a beat."""
         if beat.promises or beat.state is not None:
             self.state, self.state_at = beat.state or State.WORKING, wall
             self.finished = self.state is State.DONE and (self.finished or _is_done(beat))
@@ -48,43 +48,43 @@ class Said:
     def restore(
         self, state: State | None, note: str | None, tool: str | None, progress: float | None, *, finished: bool
     ) -> None:
-        """What an earlier daemon heard."""
+        """Restore what an earlier daemon received."""
         self.state, self.note, self.tool, self.progress, self.finished = state, note, tool, progress, finished
 
 
 def _is_done(beat: Beat) -> bool:
-    """Whether `done` is said of the work: STOPPING=1, which promises nothing, and a session's end mean the process.
+    """Whether `done` refers to the work: STOPPING=1 (without a promise) and a session's end refer to the process.
 
-    A program that is told to end says these as well, in the middle of its work.
+    A program that is asked to stop sends these too, in the middle of its work.
     """
     return beat.promises and beat.session_ended is None
 
 
-PAUSES = 8  # after so many words a longer pause before them counts a third as much
+PAUSES = 8  # after this many beats, a long pause before them counts for a third
 
 
 @dataclass(slots=True)
 class Rhythm:
-    """When it spoke, and the pauses between its words, by which others' silence is judged."""
+    """When it beat, and the pauses between its beats, by which the silence of other agents is judged."""
 
     beats: int = 0
-    renewed: int = 0  # those that speak against a stall: all but beats whose progress stands still
+    renewed: int = 0  # beats that speak against a stall: all except those without the promised progress
     last_heartbeat: datetime | None = None
-    spoke: float | None = None  # monotonic instant of the last word
-    returned: float | None = None  # when it spoke last after a pause that was longer than its rhythm
-    pause: timedelta | None = None  # the longest of its last pauses between two words, of which older ones count less
+    spoke: float | None = None  # monotonic instant of the last beat
+    returned: float | None = None  # time of the last beat that came after an unusually long pause
+    pause: timedelta | None = None  # the longest of its recent pauses between two beats; older ones count less
 
     def hear(self, mono: float, wall: datetime) -> None:
-        """It speaks."""
+        """Count a beat."""
         self.beats += 1
         self.spoke, self.last_heartbeat = mono, wall
 
     def renew(self) -> None:
-        """Its word speaks against a stall."""
+        """Count a beat that speaks against a stall."""
         self.renewed += 1
 
     def note_pause(self, mono: float, after: timedelta, age: timedelta) -> None:
-        """How long it was quiet before a word, where that was to be expected: longer than allowed is no rhythm."""
+        """Record the pause before a beat; a pause longer than allowed is not part of the rhythm."""
         if self.spoke is None:
             return
         pause, former = timedelta(seconds=max(0.0, mono - self.spoke)), self.pause or ZERO
@@ -95,47 +95,47 @@ class Rhythm:
         self.pause = max(pause, former - (former - pause) / PAUSES)
 
     def restore(self, beats: int, last_heartbeat: datetime | None) -> None:
-        """What an earlier daemon heard."""
+        """Restore what an earlier daemon received."""
         self.beats, self.last_heartbeat = beats, last_heartbeat
 
     def since(self, now: datetime, watched: timedelta) -> timedelta | None:
-        """How long ago it spoke by the wall clock, watched or not (`watched`: where its time is not known).
+        """Time since its last beat by the wall clock, or `watched` where the time of the beat is unknown.
 
-        None: it never did.
+        None: it never sent one.
         """
         if not self.beats:
             return None
         return watched if self.last_heartbeat is None else max(ZERO, now - self.last_heartbeat)
 
     def shift(self, by: timedelta) -> None:
-        """The wall clock was set by so much."""
+        """The wall clock was set by this much."""
         if self.last_heartbeat is not None:
             self.last_heartbeat += by
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """What silence is reckoned from."""
+    """Everything that the judgement of its silence rests on."""
 
     silence: Silence
     said: Said = field(default_factory=Said)
     rhythm: Rhythm = field(default_factory=Rhythm)
     subagents: Subagents = field(default_factory=Subagents)
     ages: Ages = field(default_factory=Ages)
-    speaker_pid: int | None = None  # who sent its last word through a socket of ours
-    hears: bool = False  # it beats over HTTP itself, and so reads our answers
-    asked_too_much: str = ""  # to be told
-    changed: bool = True  # more than time has, since its row was written
+    speaker_pid: int | None = None  # sender of its last beat through a notify socket
+    reads_answers: bool = False  # it beats over HTTP itself, and so reads the answers
+    asked_too_much: str = ""  # to be reported
+    changed: bool = True  # something other than ages has changed since its row was written
     silence_written: timedelta = ZERO
 
     @property
     def silent_for(self) -> timedelta:
-        """How long it has done nothing of what it promised: silent, or with a progress that stands still."""
+        """How long it has broken its promise: silent, or beating without the promised progress."""
         return max(self.silence.lasted, self.ages.progress_age or ZERO) if self.stuck else self.silence.lasted
 
     @property
     def excused(self) -> bool:
-        """Whether its own word says that nothing is to be expected of it now."""
+        """Whether by its own report no beat is to be expected of it now."""
         wait_limit = self.silence.limits.policy.wait_limit
         waits = self.said.state in (State.IDLE, State.WAITING, State.DONE)
         if self.rests_on:
@@ -145,31 +145,31 @@ class Heartbeat:
 
     @property
     def asks_itself(self) -> bool:
-        """Whether its main thread waits for a human, which its terminal shows."""
+        """Whether its main thread waits for a human, as its terminal shows."""
         told = self.said.state is State.WAITING and self.said.state_at is not None
         return told and self.subagents.asked_by_main
 
     @property
     def rests_on(self) -> bool:
-        """Whether it rests until what it began wakes it: a subagent, a background task."""
+        """Whether it rests until something that it began wakes it: a subagent, a background task."""
         return self.said.state is State.IDLE and self.subagents.going_on
 
     @property
     def stuck(self) -> bool:
-        """Whether its progress, which it promised, stands still for too long: its beats renew nothing then."""
+        """Whether its promised progress has stood still for too long; then its beats do not count against a stall."""
         stands = self.ages.progress_age
         return stands is not None and stands >= self.silence.limits.policy.progress_limit and not self.excused
 
     def copy(self) -> "Heartbeat":
-        """One whose ages go on by themselves, to be shown."""
+        """A copy for display whose ages advance independently."""
         shown = copy(self)
         shown.silence, shown.ages = self.silence.copy(), copy(self.ages)
         return shown
 
     def beat(self, beat: Beat, mono: float, wall: datetime, age: timedelta = ZERO) -> Beat:
-        """Take one word of the agent, and return what of it was taken. The same content again is a new beat.
+        """Take a beat of the agent and return the part that was applied. An identical beat counts as a new one.
 
-        `age`: so long ago it was said.
+        `age`: how long ago it was sent.
         """
         before = self.silence.copy() if age > ZERO else self.silence
         former = self._condition()
@@ -194,7 +194,7 @@ class Heartbeat:
         return beat
 
     def _condition(self) -> tuple[object, ...]:
-        """What a bare word may change of it besides its silence."""
+        """The fields besides silence that a bare beat may change."""
         return self.said.promised, self.said.state, self.said.note, self.subagents.goes_on, len(self.subagents.threads)
 
     def _take(self, beat: Beat, mono: float, wall: datetime) -> None:
@@ -214,55 +214,56 @@ class Heartbeat:
             self.ages.begin_progress(mono)
 
     def _capped(self, asked: timedelta, what: str) -> timedelta:
-        """At most `wait_limit`: no word switches the watch off for ever (case B6)."""
+        """At most `wait_limit`: a beat must not be able to switch the watch off for ever (case B6)."""
         most = self.silence.limits.policy.wait_limit
         if asked > most:
             self.asked_too_much = f"asked for {what} of {span(asked)}; {span(most)} is the limit"
         return min(asked, most)
 
     def watch(self, elapsed: Elapsed) -> None:
-        """Reckon that time to everything that ages."""
+        """Add that time to everything that ages."""
         quiet = elapsed.since(self.silence.touched)
         self.silence.advance(quiet, self.ages.advance(elapsed, quiet, self.said.state), elapsed.cap)
 
     def adopt(self, limits: SilenceLimits) -> None:
-        """Other limits from now on; what it said itself of how long it may be silent goes on to hold."""
+        """Apply other limits from now on; a maximum silence that the agent announced itself stays in force."""
         self.silence.adopt(replace(limits, said=self.silence.limits.said))
 
     def release(self) -> None:
-        """Who promised its beats says nothing of it any more."""
+        """The client that promised beats no longer speaks for it."""
         self.silence.adopt(replace(self.silence.limits, stall_after=None, said=None))
         self.said.promise(False)
         self.silence.doubts.unsettle()
         self.changed = True
 
     def sent_by(self, pid: int | None) -> None:
-        """That process sent its last word."""
+        """Record the sender of its last beat."""
         self.speaker_pid = pid
 
-    def reads_answers(self) -> None:
-        """It speaks over HTTP itself."""
-        if not self.hears:
-            self.hears = self.changed = True
+    def note_reader(self) -> None:
+        """It beats over HTTP itself."""
+        if not self.reads_answers:
+            self.reads_answers = self.changed = True
 
     def write_soon(self) -> None:
-        """What its row has of it is to be written anew."""
+        """Its row is to be written again soon."""
         self.changed = True
 
     def unsaved(self, slack: timedelta) -> bool:
-        """Whether its row has to be written, since it lacks a word, or holds more silence than there is (by `slack`).
+        """Whether its row must be written: it lacks a beat, or has more silence than there is (by `slack`).
 
-        A daemon that goes on from such a row would call it late too early; what a row lacks of silence harms nobody.
+        A daemon that starts from such a row would call the agent late too early; a row with too little silence is
+        harmless.
         """
         return self.changed or self.silence_written > self.silence.lasted + slack
 
     def written(self) -> None:
-        """Its row has all of it."""
+        """Its row is up to date."""
         self.changed, self.silence_written = False, self.silence.lasted
 
 
 def witness(heartbeat: Heartbeat, owner: int) -> Witness | None:
-    """What its words tell of the silence of others; None: nothing, as none is to be expected of it now."""
+    """What its beats say about the silence of others; None: nothing, as no beat is expected of it now."""
     silence, rhythm = heartbeat.silence, heartbeat.rhythm
     hindered = silence.hindrance.channel_lost or silence.hindrance.unread is not None
     if not heartbeat.said.promised or heartbeat.excused or hindered:
@@ -273,10 +274,10 @@ def witness(heartbeat: Heartbeat, owner: int) -> Witness | None:
     return Witness(owner, silence.lasted, silence.after, heartbeat.ages.age, rhythm.pause, back)
 
 
-def newer_word(heartbeat: Heartbeat, state: State | None, changed: float | None) -> Beat | None:
-    """The word that its vendor's own list of sessions is, where that is newer than what its hooks said last.
+def newer_beat(heartbeat: Heartbeat, state: State | None, changed: float | None) -> Beat | None:
+    """A beat made from its vendor's own list of sessions, if that is newer than the last report of its hooks.
 
-    No hook tells that a person has answered, nor which of two subagents is asked: the list says `waiting` or not.
+    No hook reports that a person has answered, or which of two subagents is asked: the list says `waiting` or not.
     `changed`: epoch seconds at which the list's state began.
     """
     said = heartbeat.said

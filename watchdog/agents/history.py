@@ -1,7 +1,7 @@
-"""What happened, told twice: as a log line for the operator, and in the registry's history for `why`.
+"""Records events twice: as a log line for the operator, and in the registry's history for `why`.
 
-Changes of status write their own history in the registry, with the compare-and-set that makes them; everything else
-that is worth a line goes through `tell`. What is written after it stands after it: writes keep their order.
+Changes of status write their own history in the registry, in the transaction of their compare-and-set; every other
+event goes through `record`. Writes keep their order.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import EventLogger
 
-PENDING = 1000  # events that may wait for a slow disk; beyond it only the log has them
-OF_ONE = 250  # of them of one owner's agents: the others' are told all the same
+PENDING = 1000  # events that may wait for a slow disk; further ones go only to the log
+OF_ONE = 250  # of these for one owner's agents, so that the others' are still recorded
 
 
 class HistorySignal:
-    """Wakes everybody who waits for new events. Take `next()`, look, then wait for it: no ring is missed."""
+    """Wakes all tasks that wait for new events. Take `next()`, read the history, then wait: no ring is missed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self._closed = False
 
     def closed(self) -> bool:
-        """Whether the daemon stops."""
+        """Whether the daemon is stopping."""
         return self._closed
 
     def ring(self) -> None:
@@ -36,7 +36,7 @@ class HistorySignal:
         event.set()
 
     def close(self) -> None:
-        """The daemon stops: clients that follow are let go."""
+        """The daemon is stopping: end the requests of clients that follow the history."""
         self._closed = True
         self.ring()
 
@@ -50,7 +50,7 @@ class HistorySignal:
 
 
 class EventRecorder:
-    """Never blocks and never raises: history that cannot be written is counted, the log line is out already."""
+    """Never blocks and never raises: an event that cannot be written to the history is counted; its log line is out."""
 
     def __init__(self, registry: AsyncRegistry, clock: Clock, log: EventLogger) -> None:
         self._registry = registry
@@ -61,14 +61,14 @@ class EventRecorder:
         self.new_events = HistorySignal()
 
     def event(self, event: str, /, **fields: object) -> None:
-        """One line in the log, and a ring for those who follow the history: it is being written with a change."""
+        """Log one line and wake the followers of the history, which is written along with a change."""
         self._log.event(event, exc_info=None, **fields)
         self.new_events.ring()
 
-    def tell(
+    def record(
         self, event: str, agent: Agent, why: str, who: str = "daemon", evidence: Mapping[str, object] | None = None
     ) -> None:
-        """One thing that happened to one agent."""
+        """Record one event of one agent."""
         with logger.caused_by(None if event.startswith("kill.") else agent.reg.owner_uid):
             self.log(event, agent, why, evidence)
         owner = agent.reg.owner_uid
@@ -88,11 +88,11 @@ class EventRecorder:
         ).add_done_callback(partial(self._written, owner))
 
     def logger_of(self, agent: Agent) -> EventLogger:
-        """For log lines about that agent that the history does not need, or has with a change."""
+        """For log lines about that agent that are not for the history, or that it gets with a change."""
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
 
     def log(self, event: str, agent: Agent, why: str, evidence: Mapping[str, object] | None = None) -> None:
-        """The log line alone: the history has it with the change that it tells of."""
+        """Write the log line alone: the history gets the event with the change that caused it."""
         self._log.bind(**(evidence or {})).event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
 
     def _written(self, owner: int, answer: "asyncio.Future[int]") -> None:

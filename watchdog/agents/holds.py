@@ -1,7 +1,7 @@
-"""Operator holds in memory: a deliberate "do nothing" about one agent, or about all, until it is lifted or over.
+"""Operator holds in memory: a deliberate "do nothing" about one agent, or about all, until lifted or expired.
 
-The registry keeps them; the sweep asks here. A hold's end is a wall time because people read it as one. When somebody
-sets the clock it moves along: two hours are two hours that passed.
+The registry keeps them; the sweep asks here. A hold ends at a wall time, because people read it as one. When the clock
+is set, that time moves along: two hours remain two hours.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,22 +20,24 @@ class Holds:
     def __init__(self, rows: Iterable[HoldRow] = ()) -> None:
         self._holds: dict[int, HoldRow] = {}
         self._moved: set[int] = set()
-        self._of: dict[str | None, dict[int, HoldRow]] = {}  # the same by agent, each sweep asks for every agent
+        self._of: dict[str | None, dict[int, HoldRow]] = {}  # the same by agent, as each sweep asks for every agent
         for row in rows:
             if row.ended_at is None:
                 self._take(row)
-        self._over: set[int] = set()  # forgotten here, while the registry may not know it yet
-        self._rows: dict[str | None, int] = {}  # the row of an agent's last hold that was lifted: the next one takes it
+        self._over: set[int] = set()  # forgotten here, but perhaps still in the registry
+        self._rows: dict[str | None, int] = {}  # the row of an agent's last lifted hold, which the next one reuses
 
     def ids(self) -> frozenset[int]:
-        """What is known here; for `agree`, taken before the registry is read."""
+        """The ids known here; take them for `sync_with_registry` before the registry is read."""
         return frozenset(self._holds)
 
-    def agree(self, stored: Collection[HoldRow], known: frozenset[int]) -> tuple[list[HoldRow], list[HoldRow]]:
-        """Follow what the registry has: a host that shares it may hold our agents, and lift their holds.
+    def sync_with_registry(
+        self, stored: Collection[HoldRow], known: frozenset[int]
+    ) -> tuple[list[HoldRow], list[HoldRow]]:
+        """Follow the registry: a host that shares it may hold our agents, and lift their holds.
 
-        Returns (begun, ended). `known` is `ids()` from before the registry was read: what was put since is not in
-        `stored`, and stays; what was lifted since may be in it, and does not come back.
+        Returns (begun, ended). `known` is `ids()` from before the registry was read: a hold that was added since is not
+        in `stored`, and stays; one that was lifted since may be in it, and is not restored.
         """
         ids = {row.id for row in stored}
         self._over &= ids
@@ -46,7 +48,7 @@ class Holds:
         return begun, ended
 
     def put(self, row: HoldRow) -> None:
-        """Take in a hold whose row is committed; an earlier one on the same target no longer counts."""
+        """Add a hold whose row is committed; it replaces an earlier one on the same target."""
         for other in list(self._of.get(row.agent_id, {}).values()):
             self._forget(other)
         self._over.discard(row.id)
@@ -54,16 +56,16 @@ class Holds:
         self._take(row)
 
     def of(self, agent_id: str | None, now: datetime) -> HoldRow | None:
-        """The one that is on that agent (None: on all)."""
+        """The hold in force on that agent (None: on all)."""
         return next((row for row in self.current(now) if row.agent_id == agent_id), None)
 
     def row_for(self, agent_id: str | None) -> int | None:
-        """The row in which another hold on that agent is written: who holds and lifts without end fills no disk."""
+        """The row in which another hold on that agent is written: endless hold and lift must not fill the disk."""
         held = next(iter(self._of.get(agent_id, {})), None)
         return self._rows.get(agent_id) if held is None else held
 
     def lift(self, agent_id: str | None) -> list[HoldRow]:
-        """Forget the holds on one agent (None: those on all) and give them back."""
+        """Remove the holds on one agent (None: those on all) and return them."""
         lifted = list(self._of.get(agent_id, {}).values())
         for row in lifted:
             self._forget(row)
@@ -74,14 +76,14 @@ class Holds:
         return lifted
 
     def expire(self, now: datetime) -> list[HoldRow]:
-        """Forget the holds whose time is over and give them back, for one event each."""
+        """Remove the expired holds and return them, for one event each."""
         over = [row for row in self._holds.values() if not _on(row, now)]
         for row in over:
             self._forget(row)
         return over
 
     def shift(self, by: timedelta) -> None:
-        """The wall clock was set by so much: they last as long as they were put for, whatever it shows."""
+        """The wall clock was set by this much: shift the ends, so that each hold lasts as long as requested."""
         for row in list(self._holds.values()):
             if row.until_at is not None:
                 with suppress(OverflowError):
@@ -90,23 +92,23 @@ class Holds:
                     self._moved.add(row.id)
 
     def moved(self) -> list[HoldRow]:
-        """Those whose end is to be written anew, once."""
+        """The holds whose end must be written again, each once."""
         moved, self._moved = self._moved, set()
         return [self._holds[key] for key in sorted(moved) if key in self._holds]
 
     def current(self, now: datetime) -> list[HoldRow]:
-        """All that are on, the oldest first."""
+        """All holds in force, the oldest first."""
         return sorted((row for row in self._holds.values() if _on(row, now)), key=lambda row: row.id)
 
     def reason_for(self, agent_id: str | None, now: datetime) -> str | None:
-        """Why nothing is done about that agent (None: about anybody), or None. A hold on all is not told per agent."""
+        """The hold on that agent (None: on all agents) as text, or None. A hold on all is not reported per agent."""
         for _, row in sorted(self._of.get(agent_id, {}).items()):
             if _on(row, now):
                 return f"{row.reason} (by uid {row.by_uid}{_until(row)})"
         return None
 
-    def against(self, agent_id: str, now: datetime, *, own: bool) -> str | None:
-        """What speaks against ending that agent: a hold on it, and where it is the daemon's `own` wish, one on all."""
+    def blocking_reason(self, agent_id: str, now: datetime, *, own: bool) -> str | None:
+        """The hold that blocks killing that agent, as text: one on it, or, for the daemon's `own` wish, one on all."""
         held = self.reason_for(agent_id, now)
         return self.reason_for(None, now) if held is None and own else held
 

@@ -1,4 +1,4 @@
-"""An agent as `core.verdict.judge` needs it, and what is made of the answer."""
+"""Builds the input of `core.verdict.judge` for an agent, and applies its answer."""
 
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ from watchdog.core.verdict import Judgement, Observation, left_to_another, quiet
 
 
 def observe(agent: Agent, presence: Presence, now: float, interval: float) -> Observation:
-    """What `judge` needs, as a value; a look too soon after the last late one does not count as another."""
+    """The input of `judge` as a value; a sweep too soon after the last late one does not count as another."""
     heartbeat, ttl, prompt, holder = agent.heartbeat, agent.ttl, agent.sights.prompt, agent.owner.elsewhere
     said, silence, ages = heartbeat.said, heartbeat.silence, heartbeat.ages
     return Observation(
@@ -47,7 +47,7 @@ def observe(agent: Agent, presence: Presence, now: float, interval: float) -> Ob
 
 
 def remember(agent: Agent, judgement: Judgement, now: float, interval: float) -> None:
-    """Remember a verdict and count the look."""
+    """Store a verdict and count the late sweep."""
     heartbeat, doubts = agent.heartbeat, agent.heartbeat.silence.doubts
     doubts.settle(heartbeat.ages.age + judgement.stands)
     if judgement.verdict is not agent.judged.verdict:
@@ -60,15 +60,15 @@ def remember(agent: Agent, judgement: Judgement, now: float, interval: float) ->
 
 
 def perhaps_started(agent: Agent, presence: Presence) -> bool:
-    """Whether it counts as not started, if no process of it lives: nobody has told a pid, and it may need none."""
+    """Whether it counts as not started if no process of it lives: no pid was registered, and it may need none."""
     silent = presence is Presence.NO_PID and not agent.heartbeat.said.promised
     return silent and agent.heartbeat.ages.age >= agent.policy.start_limit
 
 
 def needs_scan(agent: Agent, interval: timedelta) -> bool:
-    """Whether the activity of one in question, which takes a scan to see, decides now or at the next look.
+    """Whether observed activity, which takes a scan, decides in this sweep or the next.
 
-    What its tree used is known from scan to scan: one has to lie before the look that finds it late.
+    CPU use is measured from scan to scan, so one scan must precede the sweep that finds the agent late.
     """
     if agent.judged.verdict is Verdict.STALLED:
         return False
@@ -77,21 +77,21 @@ def needs_scan(agent: Agent, interval: timedelta) -> bool:
 
 
 def settled(agent: Agent) -> bool:
-    """Whether a look could find nothing new as long as its process lives."""
+    """Whether a judgement could find nothing new as long as its process lives."""
     settled_until = agent.heartbeat.silence.doubts.settled_until
     well = agent.judged.verdict is Verdict.HEALTHY and agent.heartbeat.ages.age < settled_until
-    return well and not agent.told.recovering
+    return well and not agent.reported.recovering
 
 
 def why(agent: Agent) -> str:
-    """The line of its verdict, of which a healthy one's goes on counting.
+    """The line of its verdict, where that of a healthy agent keeps counting.
 
-    Or what of it could not be killed, or whose it is.
+    If something of it could not be killed, or if it belongs to another daemon: that instead.
     """
     judged, silence, holder = agent.judged, agent.heartbeat.silence, agent.owner.elsewhere
     if agent.status is Status.UNKILLABLE and agent.ending.lives_on:
         return f"cannot be killed: {agent.ending.lives_on}"
-    if holder is not None and judged.verdict is not Verdict.GONE:  # its silence is not counted here
+    if holder is not None and judged.verdict is not Verdict.GONE:  # then its silence is not counted here
         return left_to_another(str(holder))
     if agent.status is Status.ENDING and agent.ending.why:
         return agent.ending.why
@@ -100,11 +100,11 @@ def why(agent: Agent) -> str:
 
 
 def needs_person(agent: Agent) -> bool:
-    """Whether it waits for a person: by its own word, as was reported of its pane, or as its pane shows now."""
+    """Whether it waits for a person: as it said itself, as was reported of its pane, or as its pane shows now."""
     asks = agent.judged.verdict is Verdict.WAITING and agent.sights.prompt is not None
-    return agent.heartbeat.said.state is State.WAITING or agent.told.needed_human or asks
+    return agent.heartbeat.said.state is State.WAITING or agent.reported.needed_human or asks
 
 
 def show(shown: Agent, judgement: Judgement, since: timedelta) -> None:
-    """Of a copy: what its ages of now make of its verdict. `since`: the last look."""
+    """In a copy for display: update the verdict by the present ages. `since`: time since the last sweep."""
     shown.judged.shown(judgement, since, shown.heartbeat.rhythm.beats)

@@ -1,7 +1,7 @@
-"""Whether the kernel ended an agent for want of memory, which from outside looks like any SIGKILL.
+"""Whether the kernel's OOM killer killed an agent, which from outside looks like any SIGKILL.
 
-The kernel counts in each memory cgroup whom it ended there. A count that grew since our last look, and an end by a
-SIGKILL that was not ours, say together what neither says alone.
+The kernel counts its OOM kills per memory cgroup. A count that grew since our last reading, together with a death by a
+SIGKILL that was not ours, proves what neither proves alone.
 """
 
 import signal
@@ -14,18 +14,18 @@ from watchdog.processes import oom
 from watchdog.processes.identity import presence
 from watchdog.processes.reader import awaited
 
-SHELL = 128  # a shell, npm and others end with this and the number of the signal that ended their program (sh(1p))
+SHELL = 128  # a shell, npm and others exit with this plus the number of the signal that killed their program (sh(1p))
 
 
-def note(agent: Agent) -> None:
-    """Remember the counts of today; where nothing can be read, or nobody lives, the former ones stay."""
+def record_counts(agent: Agent) -> None:
+    """Record the present counts; the former ones stay where nothing can be read or no process lives."""
     if agent.identity is not None:
         with suppress(OSError):
             _keep(agent, oom.counts((agent.identity.pid,))[agent.identity.pid])
 
 
-async def note_all(agents: Iterable[Agent]) -> None:
-    """The same of many, in one look. Raises LookFailed."""
+async def record_all_counts(agents: Iterable[Agent]) -> None:
+    """The same for many agents, in one call of the reader. Raises LookFailed."""
     mains = {agent.identity.pid: agent for agent in agents if agent.identity is not None}
     found = await awaited(None, oom.counts, tuple(mains))
     for pid, agent in mains.items():
@@ -42,10 +42,10 @@ def _keep(agent: Agent, counts: dict[str, int] | OSError) -> None:
         agent.tree.count_oom(counts)
 
 
-def told(agent: Agent) -> str | None:
-    """How it ended, when that was by the kernel for want of memory; None: nothing says so.
+def oom_kill_reason(agent: Agent) -> str | None:
+    """How it died, if the OOM killer killed it; None: there is no sign of that.
 
-    In the cgroup above also others of its user may have been meant, but the agent's own may be gone by now.
+    The count of the cgroup above may also refer to others of its user, but the agent's own cgroup may be gone by now.
     """
     of_its_program = agent.exit.code == SHELL + signal.SIGKILL
     if agent.exit.signal != signal.SIGKILL and not of_its_program:

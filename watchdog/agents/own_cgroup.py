@@ -1,8 +1,9 @@
-"""An agent's own cgroup: asked for while `run` holds it back, and known from then on.
+"""An agent's own cgroup: requested while `run` holds the agent back, and recorded from then on.
 
-Where systemd runs it is the one who writes to cgroups: we ask it for the scope `agent-<id>.scope`, root's daemon in the
-owner's slice, a user's daemon the user manager. Elsewhere we make a leaf of cgroup v2: root below the root, a user
-below his own cgroup where that was delegated to him. It is never below our service, which is not to end agents.
+Under systemd, only systemd writes to cgroups: we ask it for the scope `agent-<id>.scope`, root's daemon in the owner's
+slice, a user's daemon through the user manager. Elsewhere we make a leaf of cgroup v2: root below the root cgroup, a
+user below its own cgroup where that is delegated to it. It is never below our own service, whose stop must not kill
+agents.
 """
 
 import asyncio
@@ -28,17 +29,17 @@ from watchdog.processes.identity import presence
 from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.telemetry.logger import EventLogger
 
-ANSWER = 0.8  # seconds that `run` is kept waiting: it lets its agent go after 1 s in any case
-ARRIVAL = 30.0  # seconds that systemd may take after that until we no longer look
+ANSWER = 0.8  # seconds that `run` is kept waiting; it starts its agent after 1 s in any case
+ARRIVAL = 30.0  # seconds that systemd may take after that until we stop checking
 NSS_SECONDS = 5.0  # at start, for the answer whether our user manager outlives our logins
-LOOK = 0.005  # seconds between two looks where the process is; systemd 252 takes 20 to 40 ms
-AT_ONCE = 8  # asks of systemd; each is a process of ours
-OURS = "/agent-watchdog"  # root's leaves, below the root of cgroup v2
+LOOK = 0.005  # seconds between two checks where the process is; systemd 252 takes 20 to 40 ms
+AT_ONCE = 8  # requests to systemd; each is a process of ours
+OURS = "/agent-watchdog"  # leaves made by root, below the root of cgroup v2
 _LEAF = re.compile("agent-[0-9a-f]{32}")
 
 
 class CgroupKind(StrEnum):
-    """What this host gives to an agent."""
+    """The kind of cgroup that this host offers for an agent."""
 
     SCOPE = "scope"
     LEAF = "leaf"
@@ -46,7 +47,7 @@ class CgroupKind(StrEnum):
 
 
 class CgroupPlacement:
-    """Knows which kind this host gives, asks for it, and takes it up again after a restart."""
+    """Knows which kind this host offers, requests it, and finds it again after a restart."""
 
     def __init__(self, fleet: Fleet, registry: AsyncRegistry, log: EventLogger) -> None:
         self._fleet = fleet
@@ -55,15 +56,15 @@ class CgroupPlacement:
         self._asking = asyncio.Semaphore(AT_ONCE)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failing = False
-        self._base = ""  # above the leaves
+        self._base = ""  # path above the leaves
         self.kind, self.why = self._look()
 
     def __str__(self) -> str:
-        """The kind, and why it is none, for people."""
+        """The kind, or why there is none, for display."""
         return f"{self.kind}: {self.why}" if self.why else self.kind
 
     async def place(self, agent: Agent) -> None:
-        """Have an agent moved that `run` holds back. It goes without when that cannot be done; said once."""
+        """Move an agent that `run` holds back. If that fails, it runs without a cgroup of its own; reported once."""
         main, number = agent.identity, agent.agent_id
         if self.kind is CgroupKind.NONE or agent.reg.own_cgroup is not None or main is None:
             return
@@ -76,10 +77,10 @@ class CgroupPlacement:
             self._failed(f"no answer within {ANSWER:g} s")
 
     def take_up(self) -> None:
-        """At start, before any order goes on.
+        """At start, before any kill order is resumed: find the cgroups of an earlier daemon.
 
-        A former daemon may have died before it wrote down where an agent is, or while a tree was frozen: then everybody
-        in it waits for us. Leaves that are empty and nobody's are removed.
+        It may have died before it recorded an agent's cgroup, or while a tree was frozen; then all processes in it wait
+        for us. Empty leaves without an agent are removed.
         """
         for agent in self._fleet:
             if agent.reg.source == "run" and agent.reg.own_cgroup is None and agent.identity is not None:
@@ -90,7 +91,7 @@ class CgroupPlacement:
         self._clear()
 
     async def close(self) -> None:
-        """Wait for nobody any more."""
+        """Stop waiting."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -134,19 +135,20 @@ class CgroupPlacement:
             if presence(main, agent.tree.pidfd) is not Presence.ABSENT:
                 self._failed(error.strerror or str(error) or "it does not arrive there")
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, one agent goes without, and it is said
+        except Exception as error:  # noqa: BLE001 - whatever it is, only this agent goes without, and it is reported
             self._failed(f"{type(error).__name__}: {error}")
             return
         if self._failing:
             self._failing = False
             self._log.event("cgroup.works", kind=self.kind)
-        with contextlib.suppress(RegistryUnavailable, Conflict):  # a later daemon finds it there; no row, no daemon
+        # a later daemon finds it there; without a row there is no agent
+        with contextlib.suppress(RegistryUnavailable, Conflict):
             await self._registry.write(
                 self._registry.agent_details.set_cgroup, agent.agent_id, agent.reg.own_cgroup or ""
             )
 
     async def _refuse_confined(self, agent: Agent, main: Identity) -> None:
-        """Its user must not get it out of what root has laid on it, which we could. Raises PermissionError, OSError."""
+        """Its user must not use us to escape limits that root has set. Raises PermissionError, OSError."""
         uid, path = agent.reg.owner_uid, cgroups.path_of(main.pid)
         if os.geteuid() != 0 or uid == 0 or path is None:
             return
@@ -157,10 +159,10 @@ class CgroupPlacement:
             raise PermissionError(errno.EPERM, why)
 
     def _found(self, agent: Agent, main: Identity) -> bool:
-        """Whether the main process sits in the cgroup that was made for it, which then is the agent's.
+        """Whether the main process is in the cgroup that was made for it; if so, record it as the agent's.
 
-        By its name, and because we own its directory: nobody else makes one of that name for us. Raises OSError when
-        there is no such process.
+        Recognised by its name and by our ownership of its directory: no one else makes one of that name for us. Raises
+        OSError when there is no such process.
         """
         path = cgroups.path_of(main.pid)
         if path is None or path.rpartition("/")[2] not in cgroup_names(agent.agent_id):
@@ -168,17 +170,17 @@ class CgroupPlacement:
         if cgroups.owner_of(path) != os.geteuid() or presence(main, agent.tree.pidfd) is not Presence.ALIVE:
             raise ProcessLookupError(f"{path} was not made by this daemon, or holds another process")
         agent.amend(replace(agent.reg, cgroup=path))
-        oom.note(agent)
+        oom.record_counts(agent)
         return True
 
     def _failed(self, why: str) -> None:
-        """Agents go without; said once, until it works again."""
+        """Agents go without a cgroup of their own; reported once until it works again."""
         if not self._failing:
             self._failing = True
             self._log.event("cgroup.refused", kind=self.kind, why=why)
 
     def leaves(self) -> dict[str, str]:
-        """Empty leaves of no living agent, by the agent's id: a daemon died before it could remove them."""
+        """Empty leaves without a living agent, by agent id: a daemon died before it could remove them."""
         if self.kind is not CgroupKind.LEAF:
             return {}
         living = {cgroup_names(agent.agent_id)[1] for agent in self._fleet}
@@ -192,13 +194,13 @@ class CgroupPlacement:
 
 
 def leave(agent: Agent) -> None:
-    """Its row is closed: its leaf goes. Scopes are systemd's, which removes them when they are empty."""
+    """Its row is closed: remove its leaf. systemd removes empty scopes itself."""
     if agent.reg.own_cgroup is not None and not agent.reg.own_cgroup.endswith(".scope"):
         _remove(agent.reg.own_cgroup)
 
 
 def _refuse_ended(agent: Agent, main: Identity) -> None:
-    """Right before its number is used, which may be another user's by now: who waits for his turn may wait for long.
+    """Check right before its pid is used: the wait for a turn may be long, and the pid may have been reused.
 
     Raises ProcessLookupError.
     """
@@ -207,19 +209,19 @@ def _refuse_ended(agent: Agent, main: Identity) -> None:
 
 
 def _into_leaf(pid: int, leaf: str) -> None:
-    """Make it and move the process there. Raises OSError."""
+    """Make the leaf and move the process there. Raises OSError."""
     for last in (False, False, True):
         cgroups.create(leaf)
         try:
             cgroups.move(pid, leaf)
             break
-        except OSError as error:  # another daemon's `_clear` found it empty
+        except OSError as error:  # the `_clear` of another daemon found it empty
             if last or error.errno not in cgroup_walk.GONE:
                 raise
 
 
 def _lingers(uid: int) -> bool:
-    """Whether a user's manager outlives his logins (loginctl(1), enable-linger). No answer in time: it may not."""
+    """Whether the manager of a user outlives its logins (loginctl(1), enable-linger). No answer in time: False."""
 
     def look() -> bool:
         return os.path.exists(f"/var/lib/systemd/linger/{pwd.getpwuid(uid).pw_name}")
@@ -232,7 +234,7 @@ def _lingers(uid: int) -> bool:
 
 def _remove(path: str) -> None:
     with contextlib.suppress(OSError):
-        cgroups.remove(path)  # one with somebody in it stays, and is looked at again
+        cgroups.remove(path)  # one that is not empty stays, and is tried again later
 
 
 async def _ask_systemd(agent: Agent, main: Identity) -> None:
@@ -244,10 +246,10 @@ async def _ask_systemd(agent: Agent, main: Identity) -> None:
 
 
 def scope_argv(agent: Agent, pid: int) -> list[str]:
-    """StartTransientUnit of org.freedesktop.systemd1(5): a scope takes processes that are there, in PIDs."""
+    """StartTransientUnit of org.freedesktop.systemd1(5): a scope takes existing processes, given in PIDs."""
     properties: list[Iterable[str]] = [
         ("Description", "s", f"Agent {agent.reg.name}"),
-        ("CollectMode", "s", "inactive-or-failed"),  # nothing is left of it, however its processes ended
+        ("CollectMode", "s", "inactive-or-failed"),  # leave nothing behind, however its processes ended
         ("PIDs", "au", "1", str(pid)),
     ]
     if os.geteuid() == 0:
@@ -263,7 +265,7 @@ def scope_argv(agent: Agent, pid: int) -> list[str]:
 
 
 def _bus_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Ours, with the user manager's own bus: a daemon that was started by hand may know none, or another."""
+    """Ours, with the bus of our user manager: a daemon started by hand may have none, or another one."""
     bus = f"/run/user/{os.geteuid()}/bus"
     told = {"DBUS_SESSION_BUS_ADDRESS": f"unix:path={bus}"} if os.path.exists(bus) else {}
     return {**environ, **told}

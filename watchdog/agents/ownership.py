@@ -1,7 +1,7 @@
-"""Whose an agent's process is now, as the kernel says: looked at before anything is done as its owner.
+"""The present owner of an agent's process by the kernel, checked before anything is done as its owner.
 
-`core.ownership` has the rules. Here they are applied to an agent: a drop from root is remembered as pending until it is
-committed (`tracker.follow`), and whatever else does not fit makes the agent untouchable until a later look.
+`core.ownership` has the rules. Here they are applied to an agent: a drop from root is kept as pending until it is
+committed (`tracker.follow`), and any other mismatch makes the agent untouchable until a later check.
 """
 
 import os
@@ -15,11 +15,11 @@ UNTOUCHABLE, UNSEEN = "untouchable", "unseen"
 
 
 def look(agent: Agent) -> None:
-    """Look once; the answer is in `agent.owner`.
+    """Check once; the result is in `agent.owner`.
 
-    A drop that was seen stays seen: until it is committed, later looks are compared with the new owner. A process that
-    has ended can do nothing as anybody, and a user's helper has that user's rights alone; only for root the last look
-    at a living process goes on to count.
+    A drop stays recorded: until it is committed, later checks compare with the new owner. A process that has ended can
+    do nothing as any user, and a user's helper has that user's rights alone; only for root does the last check of the
+    living process stay in force.
     """
     agent.owner.hidden(None)
     try:
@@ -54,7 +54,7 @@ def owner_of(agent: Agent) -> int:
 
 
 def _seen(agent: Agent) -> Ownership | None:
-    """None: it has no process, or none any more. Raises OSError when the look failed."""
+    """None: it has no process, or no longer one. Raises OSError when the check failed."""
     if agent.identity is None:
         return None
     owner = agent.reg.owner_uid if agent.owner.dropping is None else agent.owner.dropping

@@ -1,8 +1,7 @@
-"""What was watched goes into the registry; and whether the registry works is told, once a change.
+"""Writes the watched state into the registry, and reports once when the registry fails and when it works again.
 
-A sweep writes the rows in which more than time has changed (`Heartbeat.unsaved`): all of them each time cost more than
-the rest of the daemon. What only aged, and how often somebody said no more than that he lives, is written once a
-minute.
+A sweep writes the rows in which more than ages has changed (`Heartbeat.unsaved`): writing all of them each time cost
+more than the rest of the daemon. Mere ages, and the counts of bare beats, are written once a minute.
 """
 
 from datetime import timedelta
@@ -18,56 +17,56 @@ from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import AgentRow, SweepRow, TreeRow
 from watchdog.telemetry.logger import EventLogger
 
-AGES_EVERY = 6  # sweep intervals; a daemon that was killed knows at most so much less of everybody's silence
-YOUNG = (
-    60.0  # seconds after its start in which a daemon writes them with each sweep: one that is killed again and again
-)
-# knows what those before it have watched
-KEPT = 256  # processes of one tree that are written down, the first that were started
+AGES_EVERY = 6  # sweep intervals; a daemon that is killed loses at most this much of all agents' silence
+# Seconds after its start in which a daemon writes ages with each sweep: one that is killed repeatedly still inherits
+# the silence that earlier ones measured.
+YOUNG = 60.0
+KEPT = 256  # processes of one tree that are stored, the earliest-started first
 PROBE_EVERY = 6  # sweep intervals; a probe of the registry takes a few milliseconds
 
 
 class AgentPersistence:
-    """Writes the fleet down. Whoever else fails at the registry keeps it to himself: it is told here."""
+    """Writes the fleet to the registry. Registry failures of other parts are reported here, once."""
 
     def __init__(self, fleet: Fleet, registry: AsyncRegistry, clock: Clock, log: EventLogger) -> None:
         self._fleet = fleet
         self._registry = registry
         self._clock = clock
         self._log = log
-        self.trouble: str | None = None  # while it is away: what went wrong last; the log has what went wrong first
+        self.trouble: str | None = None  # while the registry is away: the last error; the log has the first one
         self._probed = self._aged = float("-inf")
         self._began = clock.mono()
 
-    async def record(self, interval: float, *, everybody: bool = False) -> bool:
-        """Write what was watched, for all in one statement; False while the registry is away. `interval`: seconds.
+    async def record(self, interval: float, *, all_rows: bool = False) -> bool:
+        """Write the watched state of all agents; False while the registry is away. `interval`: seconds.
 
-        `everybody`: also those in whose rows only time has changed.
+        `all_rows`: also rows in which only ages have changed.
 
-        A failure anywhere since the last time is told now. Its end is told when a probe of the whole registry works
-        and nothing failed since the last time: what no probe meets (a full page) else begins and ends with each sweep.
+        A failure anywhere since the last call is reported now. Its end is reported when a probe of the whole registry
+        works and nothing failed since the last call: a fault that no probe meets (a full page) would otherwise begin
+        and end with each sweep.
         """
         registry = self._registry
         now = self._clock.mono()
-        everybody = everybody or now - self._aged >= AGES_EVERY * interval or now - self._began < YOUNG
+        all_rows = all_rows or now - self._aged >= AGES_EVERY * interval or now - self._began < YOUNG
         try:
             if registry.sync.shared:
                 await registry.read(registry.sync.keep_host)
             slack = timedelta(seconds=interval)
-            if rows := [row_of(agent) for agent in self._fleet if everybody or agent.heartbeat.unsaved(slack)]:
+            if rows := [row_of(agent) for agent in self._fleet if all_rows or agent.heartbeat.unsaved(slack)]:
                 await registry.write(registry.agents.save_sweep, rows)
             await self._record_trees()
-            if everybody:
+            if all_rows:
                 self._aged = now
             trouble = registry.sync.engines.trouble
             if trouble is not None:
-                self._tell(trouble)
+                self._report(trouble)
             if trouble is not None or self.trouble is not None or now - self._probed >= PROBE_EVERY * interval:
                 await registry.write(registry.sync.probe, trial=trouble is not None or self.trouble is not None)
                 self._probed = now
         except RegistryUnavailable as error:
-            self._tell(str(error))
-            self._aged = float("-inf")  # whose row was lost now is not told apart: all are written again
+            self._report(str(error))
+            self._aged = float("-inf")  # which rows were lost now is unknown: all are written again
             return False
         if self.trouble is not None and trouble is None:
             self.trouble = None
@@ -75,7 +74,7 @@ class AgentPersistence:
         return True
 
     async def _record_trees(self) -> None:
-        """Whom the last scan saw, where it was somebody else than before: a daemon after us begins with those."""
+        """Store the trees of the last scan where they changed: the next daemon starts from them."""
         trees = {}
         for agent in self._fleet:
             if agent.tree.members is agent.tree.members_read and agent.tree.home_cgroup == agent.tree.tree_written[0]:
@@ -91,14 +90,14 @@ class AgentPersistence:
             for agent, tree, members in trees.values():
                 agent.tree.recorded(members, tree)
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         former, self.trouble = self.trouble, error
         if former is None:
             self._log.event("registry.unavailable", error=error)
 
 
 def row_of(agent: Agent) -> SweepRow:
-    """What is written down of an agent, and counts as written from now on; `restore` reads it back."""
+    """The stored form of an agent, which counts as written from now on; `restore` reads it back."""
     silence, ages, said, rhythm = (
         agent.heartbeat.silence,
         agent.heartbeat.ages,
@@ -115,7 +114,7 @@ def row_of(agent: Agent) -> SweepRow:
         promised=said.promised,
         stall_after_seconds=None if after is None else after.total_seconds(),
         last_heartbeat=rhythm.last_heartbeat,
-        # To an older daemon it is blocked, which is bound as this is: it does not know what goes on.
+        # Older daemons read it as blocked, which is treated the same: they do not know `goes_on`.
         state=State.BLOCKED if agent.heartbeat.rests_on else said.state,
         state_seconds=0.0 if agent.heartbeat.rests_on else ages.state_age.total_seconds(),
         finished=said.finished,
@@ -128,19 +127,19 @@ def row_of(agent: Agent) -> SweepRow:
         tool=said.tool and hide_secrets(said.tool),
         tool_left_seconds=ages.tool_left.total_seconds(),
         speaker_pid=agent.heartbeat.speaker_pid,
-        hears=agent.heartbeat.hears,
+        hears=agent.heartbeat.reads_answers,
         rung=agent.ladder.rung,
     )
 
 
 def restore(agent: Agent, row: AgentRow) -> None:
-    """Take over what an earlier daemon watched; the time without one does not count."""
+    """Restore what an earlier daemon watched; the time without a daemon does not count."""
     heartbeat, reg = agent.heartbeat, agent.reg
     heartbeat.rhythm.restore(row.beats, row.last_heartbeat)
     heartbeat.said.promise(row.promised or reg.stall_after is not None)
     state = heartbeat.subagents.restore(row.rests_on, row.state, kept=reg.source == "run")
     heartbeat.said.restore(state, row.note, row.tool, row.last_progress, finished=row.finished)
-    heartbeat.silence.begin_anew(timedelta(seconds=row.silence_seconds))
+    heartbeat.silence.restart(timedelta(seconds=row.silence_seconds))
     heartbeat.ages.restore(
         timedelta(seconds=row.watched_seconds),
         timedelta(seconds=row.state_seconds),
@@ -150,11 +149,11 @@ def restore(agent: Agent, row: AgentRow) -> None:
     )
     heartbeat.sent_by(row.speaker_pid)
     if row.hears:
-        heartbeat.reads_answers()
-    # Only that it waits was told; of silence we begin anew, and so does what is told of it.
+        heartbeat.note_reader()
+    # Only a waiting verdict is taken over as reported; silence begins again, and so do the reports about it.
     agent.judged.restore(row.verdict if row.verdict is Verdict.WAITING else None, row.beats)
     members = tuple(
         TreeMember(one, parent_pid=0, uid=reg.owner_uid, name="", state="?", via="remembered") for one in row.members
     )
     agent.tree.restore(members, (row.home_cgroup, row.members))
-    agent.ladder.climb(row.rung, heartbeat)  # last; the time that it is given begins anew
+    agent.ladder.climb(row.rung, heartbeat)  # must come last; the time granted by the step begins again

@@ -1,6 +1,6 @@
-"""Registering is acting: whether a pid may be taken as an agent's main process, as the kernel says now.
+"""Whether a pid may be registered as an agent's main process, by the kernel's present answer.
 
-Reads /proc through `processes.identity`; a look that fails is UNKNOWN and refuses, it never passes as "fine".
+Reads /proc through `processes.identity`; a failed read is UNKNOWN and refuses, it never passes as "fine".
 
 Tests: tests/agents/test_registration.py, tests/discovery/test_foreign_registry.py.
 """
@@ -25,20 +25,20 @@ _WRAPPER = "agent-watchdog"  # comm that `run` gives itself (cli.run.prctl)
 
 @dataclass(frozen=True, slots=True)
 class ProcessClaim:
-    """A process that may be registered: which one, the user whose all its uids are, its program's name (comm)."""
+    """A process that may be registered: its identity, the user that has all its uids, its program's name (comm)."""
 
     identity: Identity
     uid: int
     name: str
 
 
-Look = Seen | ThreadSeen | OSError  # what one look at a number found
+Look = Seen | ThreadSeen | OSError  # result of one look at a pid
 
 
 async def look_at(pids: Iterable[int], host: str) -> dict[int, Look]:
-    """What the kernel shows of these now, all at once, where a read that hangs holds up nobody else.
+    """The kernel's view of these pids now, in one call; a read that hangs delays no other.
 
-    No file of a process is read anywhere else for a claim: its owner decides how long that takes.
+    For a claim, no file of a process is read anywhere else: its owner decides how long such a read takes.
     """
     wanted = tuple(dict.fromkeys(pids))
     try:
@@ -49,16 +49,16 @@ async def look_at(pids: Iterable[int], host: str) -> dict[int, Look]:
 
 
 async def identify_pid(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None = None) -> ProcessClaim:
-    """Look at a process and say whose it is, or refuse. Raises as `checked`."""
+    """Read a process and return its claim, or refuse. Raises as `checked`."""
     return checked(pid, (await look_at([pid], host))[pid], peer, fleet, for_agent)
 
 
 def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> ProcessClaim:
-    """Say whose a process is that was looked at, or refuse.
+    """Turn the kernel's view of a process into a claim, or refuse.
 
-    One whose uids differ is nobody's, whoever registers it: in a setuid program a user's process looks like root's.
-    `for_agent` may have it already. Raises ProcessNotFound, Forbidden (another uid's), BadRequest (never an agent),
-    Conflict (another agent's), Unseen (the kernel did not show it).
+    A process whose uids differ is refused, whoever registers it: in a setuid program a user's process looks like
+    root's. `for_agent` may have it already. Raises ProcessNotFound, Forbidden (another user's), BadRequest (never an
+    agent), Conflict (another agent's), ProcessHidden (the kernel did not show it).
     """
     if pid == os.getpid() or pid in ancestors():
         raise BadRequest(f"pid: {pid} is the daemon itself or one of its ancestors, which it cannot watch")
@@ -94,7 +94,7 @@ def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | Non
 
 
 def refuse_twice(found: ProcessClaim, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> None:
-    """A process is the main process of one agent. Raises Conflict."""
+    """A process is the main process of at most one agent. Raises Conflict."""
     for agent in fleet:
         other = agent.identity
         if agent.agent_id != for_agent and other is not None and other.same_process(found.identity):
@@ -103,7 +103,7 @@ def refuse_twice(found: ProcessClaim, peer: Peer, fleet: Fleet, for_agent: str |
 
 
 def _refuse_wrapper(pid: int, peer: Peer, fleet: Fleet) -> None:
-    """A `run` is not the agent: it would be ended for a silence that is not its own, and its agent with it."""
+    """A `run` is not the agent: it would be killed, with its agent, for a silence that is not its own."""
     for agent in fleet:
         main = agent.identity
         if main is None or _parent_of(main) != pid:
@@ -113,7 +113,7 @@ def _refuse_wrapper(pid: int, peer: Peer, fleet: Fleet) -> None:
 
 
 def _parent_of(identity: Identity) -> int | None:
-    """The pid of that very process's parent now; None when it is gone, or cannot be seen."""
+    """The pid of that very process's parent now; None when the process is gone or cannot be seen."""
     try:
         pidfd = identities.pin(identity)
         if pidfd is None:
@@ -131,8 +131,8 @@ def _parent_of(identity: Identity) -> int | None:
 
 
 async def has_ended(pid: int, host: str) -> bool:
-    """Whether there is provably no such living process; what cannot be seen has not ended."""
-    if pid == 0:  # it is in a pid namespace that we do not see into
+    """Whether there is provably no such living process; a process that cannot be seen has not ended."""
+    if pid == 0:  # it is in a pid namespace that is not visible here
         return False
     seen = (await look_at([pid], host))[pid]
     if isinstance(seen, Seen):
@@ -141,9 +141,9 @@ async def has_ended(pid: int, host: str) -> bool:
 
 
 def foreign_number(peer: Peer) -> bool:
-    """Whether a pid that the peer tells was read in another pid namespace than ours, and so is somebody else's here.
+    """Whether a pid sent by this peer was read in another pid namespace, and so means another process here.
 
-    Of a peer that has ended meanwhile, or may not be looked at, that is not known: it is taken for one of ours.
+    This is unknown, and False, for a peer that has ended meanwhile or may not be inspected.
     """
     try:
         return peer.pid == 0 or identities.pid_namespace(peer.pid) != identities.pid_namespace(os.getpid())
@@ -152,8 +152,8 @@ def foreign_number(peer: Peer) -> bool:
 
 
 def _same_namespace(pid: int, peer: Peer) -> None:
-    """A number that was read in another pid namespace means another process here, or none (pid_namespaces(7))."""
-    if peer.pid == 0:  # SO_PEERCRED is translated into our namespace; 0: it has no number in it at all
+    """A pid read in another pid namespace means another process here, or none (pid_namespaces(7))."""
+    if peer.pid == 0:  # SO_PEERCRED is translated into our namespace; 0: the peer has no pid in it
         raise BadRequest("pid: you are in a pid namespace that the daemon cannot see into; register without a pid")
     if pid == peer.pid:
         return

@@ -56,7 +56,7 @@ class Registered:
 
 
 class Registrar:
-    """Checks requests, commits them, and puts the agents into `fleet`."""
+    """Checks requests, commits them, and adds the agents to `fleet`."""
 
     def __init__(
         self,
@@ -77,28 +77,28 @@ class Registrar:
         self.tracker = tracker
         self._admission = admission
         self._recorder = recorder
-        # By owner; a lock lives as long as a caller has it or waits for it.
+        # By owner; a lock lives as long as a caller holds it or waits for it.
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self.settings = settings
 
     @asynccontextmanager
     async def turn(self, owner_uid: int) -> AsyncIterator[None]:
-        """One registration of an owner at a time: a name is looked up, then taken. Other owners' do not wait for it."""
+        """One registration of an owner at a time: a name is looked up, then taken. Other owners do not wait for it."""
         lock = self._turns.setdefault(owner_uid, asyncio.Lock())
         async with lock:
             yield
 
     @asynccontextmanager
     async def turn_of_its_user(self, owner_uid: int) -> AsyncIterator[None]:
-        """The same where no request began it: what it has written and read waits in the lane of that owner's user."""
+        """The same for registrations without a request: their registry calls run in the lane of that owner's user."""
         async with in_lane(Lane(self._admission.user_of(owner_uid))), self.turn(owner_uid):
             yield
 
     def take_share(self, uid: int) -> float:
-        """Take what a registration costs its user. Seconds until it may be tried; more than `WAIT`: it is refused."""
+        """Take the cost of a registration from its user. Returns seconds to wait; more than `WAIT`: refused."""
         seconds = self._admission.take(uid, LimitKind.REQUESTS, cost_of("POST", "/agents")[1])
         if seconds > WAIT:
             self._admission.refused(uid, LimitKind.REQUESTS)
@@ -107,17 +107,17 @@ class Registrar:
     # -- a new agent
 
     async def register(self, request: RegistrationRequest, peer: Peer, taken: ProcessClaim | None = None) -> Registered:
-        """Check a request, commit it, and watch the agent from now on. The owner's `turn` is held.
+        """Check a request, commit it, and watch the agent from now on. The caller holds the owner's `turn`.
 
-        1. Whose is the pid (`taken`: was just asked); the owner is its uid, else the peer's.
-        2. Name, parent and temp dir fit with the living agents.
-        3. Socket, row, task row; a row that cannot be committed takes its socket with it.
-        4. The fleet, and the watch for its end.
+        1. Find the owner of the pid (`taken`: already checked); the owner is its uid, else the peer's.
+        2. Check name, parent and temp dir against the living agents.
+        3. Create socket, row, task row; if the row cannot be committed, the socket is removed.
+        4. Add it to the fleet and watch for its exit.
 
         Raises as `identify_pid` does, Conflict (a name, process or place is another agent's; too many agents), Limited,
         BadRequest and Forbidden (its parent, its socket), RegistryUnavailable.
         """
-        if taken is not None:  # looked at before its owner's turn came: its hook may have registered it since
+        if taken is not None:  # checked before its owner's turn came: its hook may have registered it since
             refuse_twice(taken, peer, self.fleet)
         elif request.pid is not None:
             taken = await identify_pid(request.pid, peer, self.fleet, self.host)
@@ -151,7 +151,7 @@ class Registrar:
         return Registered(agent, tuple(notes))
 
     def _agent(self, request: RegistrationRequest, owner: int, parent: str | None, taken: ProcessClaim | None) -> Agent:
-        """What is to be committed."""
+        """The agent that is to be committed."""
         reg = Registration(
             agent_id=request.agent_id or uuid.uuid4().hex,
             name=request.name,
@@ -186,7 +186,7 @@ class Registrar:
         return agent
 
     def _refuse_many(self, peer: Peer, owner: int) -> None:
-        """Each agent costs descriptors; one user must not take them all. Root and admins register what they want."""
+        """Each agent costs descriptors; one user must not take them all. Root and admins are not limited."""
         if peer.admin:
             return
         if not self._admission.may_register(owner, (agent.reg.owner_uid for agent in self.fleet)):
@@ -202,7 +202,7 @@ class Registrar:
             raise Limited(words, 10)
 
     def _refuse_paths(self, request: RegistrationRequest, owner: int, parent: str | None) -> None:
-        """A temp dir is removed when its agent ends, so it belongs to one; only `run` brings a socket of its own."""
+        """A temp dir is removed when its agent ends, so it belongs to one agent; only `run` brings its own socket."""
         wanted = one_spelling(request.temp_dir)
         if wanted is not None:
             refuse_temp_dir(self.fleet, wanted, owner, parent, self.settings.cleanup.roots)
@@ -218,12 +218,12 @@ class Registrar:
             raise BadRequest(f"notify_socket: {socket} is no {own}notify/run-ID; that directory holds nothing else")
 
     async def _commit(self, agent: Agent, peer: Peer) -> None:
-        """Its row and its task's; the agent is as it is stored then."""
+        """Commit its row and its task's; then the agent has the stored registration."""
         words = agent.reg, agent.status, self.clock.now().wall, agent.notify_socket
         agent.amend(await self.registry.write(_add, self.registry.sync, peer, *words))
 
     def _notes(self, agent: Agent) -> list[str]:
-        """What the client should know: its limit was raised, another agent works in its worktree, a place stays."""
+        """Notes for the client: its limit was raised, another agent works in its worktree, a place is kept."""
         notes = []
         asked = agent.reg.stall_after or agent.policy.after
         if agent.heartbeat.silence.after > asked:
@@ -244,12 +244,13 @@ class Registrar:
             )
         return notes
 
-    # -- what becomes known of one later
+    # -- facts about an agent that arrive later
 
     async def identify(self, agent: Agent, taken: ProcessClaim, peer: Peer) -> None:
-        """Commit the pid of an agent that had none; the same process again changes nothing. Its owner's `turn` is held.
+        """Commit the pid of an agent that had none. Needs the `turn`; the same process again changes nothing.
 
-        Raises Conflict: it has another process, ends, or is another user's than that process; RegistryUnavailable.
+        Raises Conflict (it has another process, is ending, or belongs to another user than that process) and
+        RegistryUnavailable.
         """
         if agent.identity is not None:
             if agent.identity.same_process(taken.identity):
@@ -281,20 +282,20 @@ class Registrar:
         self._recorder.event("agent.pid_known", agent_id=agent.agent_id, name=name, pid=pid, by=peer.by)
 
     def keep_entries(self, agent: Agent, entries: tuple[Listed, ...]) -> "asyncio.Future[bool]":
-        """From now on it stands in these entries of foreign registries; done when that is committed.
+        """Store the entries of foreign registries that list it from now on; done when committed.
 
-        Not waited for here: what is asked for together is written together.
+        Not awaited here: concurrent requests are committed together.
         """
         agent.amend(replace(agent.reg, entries=entries))
         agent.adopt(self.settings.policy_for(agent.reg))
         return self.registry.ask(self.registry.agent_details.set_entries, agent.agent_id, entries)
 
-    # -- one that was registered with an earlier daemon, and that the registry does not know (any more)
+    # -- agents registered with an earlier daemon that the registry does not know (any more)
 
     async def readopt(self, copy: AgentRow, *, with_row: bool) -> None:
-        """Take in an agent that lives, by the copy of its registration. Raises RegistryUnavailable.
+        """Take in a living agent by the backup of its registration. Raises RegistryUnavailable.
 
-        `with_row`: its row is written again at once; else its next beat has it written (`write_row`).
+        `with_row`: write its row again at once; else its next beat has it written (`write_row`).
         """
         reg = copy.registration
         agent = Agent(reg, self.settings.policy_for(reg), Status.RUNNING, copy.notify_socket)
@@ -304,12 +305,12 @@ class Registrar:
         self.tracker.readopt(agent)
 
     async def write_row(self, agent: Agent) -> None:
-        """Write the row of an agent again that the registry has lost. Raises RegistryUnavailable."""
+        """Write the lost row of an agent again. Raises RegistryUnavailable."""
         now, add = self.clock.now().wall, self.registry.agents.add
         await self.registry.write(add, agent.reg, agent.status, now, "daemon", agent.notify_socket)
 
     async def restore_identity(self, agent: Agent, copy: Registration) -> None:
-        """Commit the process that the copy of its registration names: its row is older. Raises RegistryUnavailable."""
+        """Commit the process that the registration backup names: the row is older. Raises RegistryUnavailable."""
         identity = copy.identity
         if identity is None:
             return
@@ -333,11 +334,11 @@ def _duration(seconds: float | None) -> timedelta | None:
 def _add(
     registry: Registry, peer: Peer, reg: Registration, status: Status, now: datetime, notify_socket: str | None
 ) -> Registration:
-    """In the writer's thread: the row, and the task's; the registration as it is stored.
+    """In the writer's thread: store the row and the task's; returns the registration as stored.
 
-    A task that another user's agent works or worked on stays that user's: its outcome is that agent's. Its id may as
-    well have been taken by somebody who guessed it, so an agent is watched all the same, without a task. It is looked
-    at here, as registrations of two owners do not wait for each other, and writes do.
+    A task on which another user's agent works or worked stays that user's: its outcome belongs to that agent. The id
+    may also have been guessed, so the new agent is watched all the same, without a task. The check is made here because
+    registrations of two owners do not wait for each other, while writes do.
     """
     worker = None if reg.task_id is None else _worker(registry, reg.task_id)
     if worker is not None and not peer.may(worker.registration.owner_uid):
@@ -349,7 +350,7 @@ def _add(
 
 
 def _worker(registry: Registry, task_id: str) -> AgentRow | None:
-    """The agent that works or worked last on a task; of one that waits for another try, as much."""
+    """The agent that works, or worked last, on a task, also on one that waits for another try."""
     row = registry.history.task(task_id)
     if row is None:
         return None

@@ -1,9 +1,9 @@
-"""What was registered, once more beside the registry: a file for each agent that has nobody else to tell of it again.
+"""A backup of registrations beside the registry: a file per agent that no other program would report again.
 
-`run` registers its agent anew when the daemon does not know it, and a vendor's hook or a foreign registry tells of its
-own at the next event. Who was only registered would be forgotten with his row: an older registry, put back while no
-daemon runs, would make a living agent nobody's. A copy is no second registry: it is read at start alone, it counts
-for a process that lives, and it goes when its row is closed.
+`run` registers its agent again when the daemon does not know it, and a vendor's hook or a foreign registry reports its
+agents at the next event. An agent that was only registered would be lost with its row: restoring an older registry
+while no daemon runs would leave a living agent unwatched. A backup is no second registry: it is read only at start,
+counts only for a living process, and is deleted when its row is closed.
 """
 
 import os
@@ -22,28 +22,29 @@ from watchdog.registry.rows import AgentRow
 from watchdog.telemetry.logger import EventLogger
 
 NAME = "agents"  # of the directory, in the state directory
-MOST = 1 << 20  # bytes that are read of one
-SETTLE = 2.0  # seconds that what was asked for may take to be on the disk, at start and at the end
+MOST = 1 << 20  # bytes read of one file
+SETTLE = 2.0  # seconds to wait, at start and at shutdown, until queued writes are on the disk
 
 
 class RegistrationBackup:
-    """Owns `<state_dir>/agents/<agent_id>`. Whatever fails with a copy is said and harms nothing else.
+    """Owns `<state_dir>/agents/<agent_id>`. A failing backup is reported and affects nothing else.
 
-    One thread writes, in order: a directory that hangs keeps that thread, and nobody who registers.
+    One thread writes, in order: a directory that hangs blocks that thread, and no registration.
     """
 
     def __init__(self, state_dir: str, clock: Clock, log: EventLogger) -> None:
         self._directory = os.path.join(state_dir, NAME)
         self._clock = clock
         self._log = log
-        self._lines: dict[str, int] = {}  # by agent, what lies there, or is on its way: its hash
-        self._made = False  # the directory is there
+        self._lines: dict[str, int] = {}  # by agent: hash of the content that is there or queued
+        self._made = False  # the directory exists
         self._disk = Pool(1, self._directory)
 
     def keep(self, agent: Agent) -> None:
-        """Write it down, in place of what was there; the same again is not written.
+        """Save it in place of the former content; identical content is not written again.
 
-        One that dropped from root is kept whoever tells of it again: an older row would give it back to root.
+        An agent that dropped from root is kept whichever program would report it again: an older row would return it to
+        root.
         """
         if agent.reg.source != "register" and not agent.reg.dropped:
             return
@@ -55,12 +56,12 @@ class RegistrationBackup:
         self._disk.submit(self._write, agent.agent_id, agent.reg.name, line)
 
     def drop(self, agent_id: str) -> None:
-        """Its row is closed, or it has no claim to one any more."""
+        """Its row is closed, or it no longer has a claim to one."""
         self._lines.pop(agent_id, None)
         self._disk.submit(self._remove, agent_id)
 
     def settled(self, seconds: float = SETTLE) -> bool:
-        """Wait until what was asked for so far is on the disk; False: not within so many seconds."""
+        """Wait until all queued writes are on the disk; False: not within so many seconds."""
         return bool(wait([self._disk.submit(bool)], seconds).done)
 
     def _write(self, agent_id: str, name: str, line: str) -> None:
@@ -83,19 +84,19 @@ class RegistrationBackup:
             os.unlink(os.path.join(self._directory, agent_id))
 
     def read(self) -> list[AgentRow]:
-        """All that can be read; another file is said and left alone."""
+        """All readable backups; any other file is reported and left alone."""
         found: list[AgentRow] = []
         self.settled()
         try:
             names = sorted(os.listdir(self._directory))
         except FileNotFoundError:
             return found
-        except OSError as error:  # no start fails for want of copies
+        except OSError as error:  # no start fails for lack of backups
             self._log.event("row.quarantined", agent_id=NAME, why=f"copies of registrations cannot be read: {error}")
             return found
         for name in names:
             if name.endswith(".new"):
-                continue  # its daemon died while it wrote
+                continue  # left by a daemon that died while writing
             try:
                 with open(os.path.join(self._directory, name), opener=_at_once) as file:
                     line = file.read(MOST)
@@ -110,5 +111,5 @@ class RegistrationBackup:
 
 
 def _at_once(path: str, flags: int) -> int:
-    """A FIFO among them would wait for a writer, and the start with it."""
+    """Opening a FIFO among them would wait for a writer and hang the start."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,7 +1,6 @@
-"""From the word that stands for agents (`name`, id, pid, `tag:X`, ...) to the living agents that it means.
+"""Resolves a selector (`name`, id, pid, `tag:X`, ...) to living agents.
 
-For a peer only the agents that it may touch are candidates: another user who takes the same name does not make it
-ambiguous.
+A peer sees only agents that it may touch: another user's agent of the same name does not make a name ambiguous.
 """
 
 from datetime import timedelta
@@ -15,16 +14,16 @@ from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Forbidden, Not
 
 
 def is_number(target: str) -> bool:
-    """Whether it may be a pid: ASCII digits alone, as int() also takes other scripts' and fails at some (`²`)."""
+    """Whether it may be a pid: ASCII digits alone, as int() also accepts other scripts and fails on some (`²`)."""
     return target.isascii() and target.isdigit()
 
 
 def select_one(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> Agent:
-    """The living agent of a name, id, unique id prefix (8 or more characters) or pid.
+    """The living agent with that name, id, unique id prefix (8 or more characters) or pid.
 
     `visible` limits names and prefixes to those ids. Raises AgentNotFound or Ambiguous, which lists the ids.
 
-    A name that is the beginning of another's id is no more than that: its user chose it.
+    A name that equals the beginning of another agent's id is only a name: its user chose it.
     """
     candidates = [a for a in fleet if visible is None or a.agent_id in visible]
     exact = [a for a in candidates if a.agent_id == target]
@@ -41,7 +40,7 @@ def select_one(fleet: Fleet, target: str, visible: frozenset[str] | None = None)
 
 
 def silent(agents: list[Agent], limit: timedelta) -> list[Agent]:
-    """Those that promised beats and sent none for that long; not who waits for a human, or said to be silent."""
+    """Agents that promised beats and sent none for that long, except those that wait for a human or announced it."""
     return [
         a
         for a in agents
@@ -52,9 +51,9 @@ def silent(agents: list[Agent], limit: timedelta) -> list[Agent]:
 
 
 def select(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> list[Agent]:
-    """All living agents of one target: a single one, `tag:X`, `task:X`, `type:X`, `stalled` or `all`.
+    """All living agents of one selector: a single one, `tag:X`, `task:X`, `type:X`, `stalled` or `all`.
 
-    Who has spoken since the look that found it stalled is not `stalled`.
+    An agent that has beaten since the sweep that found it stalled is not `stalled`.
     """
     candidates = [a for a in fleet if visible is None or a.agent_id in visible]
     kind, _, value = target.partition(":")
@@ -93,7 +92,10 @@ def resolve(fleet: Fleet, peer: Peer, word: str) -> Agent:
 
 
 def parent_of(fleet: Fleet, peer: Peer, word: str, owner: int) -> str:
-    """The id of the living agent that is to be a parent of that owner's. Raises BadRequest, Ambiguous, Forbidden."""
+    """The id of the living agent that is to be the parent of an agent of that owner.
+
+    Raises BadRequest, Ambiguous, Forbidden.
+    """
     try:
         agent = resolve(fleet, peer, word)
     except AgentNotFound as error:
@@ -106,7 +108,7 @@ def parent_of(fleet: Fleet, peer: Peer, word: str, owner: int) -> str:
 
 
 def is_anybodys(fleet: Fleet, word: str) -> bool:
-    """Whether it means a living agent, whoever owns it."""
+    """Whether it means a living agent of any owner."""
     try:
         select_one(fleet, word)
     except AgentNotFound:
@@ -117,12 +119,12 @@ def is_anybodys(fleet: Fleet, word: str) -> bool:
 
 
 def means_another(peer: Peer, word: str) -> bool:
-    """Whether that is a pid in another pid namespace than ours; of eight digits and more it may be an id."""
+    """Whether it is a pid from another pid namespace; a number of eight or more digits may be an id."""
     return is_number(word) and len(word) < 8 and foreign_number(peer)
 
 
 def not_yours(word: str, peer: Peer) -> NotYours:
-    """The error for an agent of another user."""
+    """The error for another user's agent."""
     return NotYours(f"{word!r} is another user's agent; you are uid {peer.uid} and may act only on your own")
 
 

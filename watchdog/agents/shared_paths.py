@@ -1,10 +1,9 @@
-"""Which places of one agent another living agent has too: two may share a worktree, none may lose its place.
+"""Which places of an agent other living agents use too: two may share a worktree, and none may lose its place.
 
-Names only: the daemon looks at no owner's path. The cleanup hooks get what is known here and compare it as the owner,
-with links resolved. Agents of other uids do not count, or anybody could keep anybody's temp dir from being removed;
-only root's hooks could remove what is another's, so for root all count, as far as there is room for them in a question
-to its helper: 256 agents of one user with places of 1,000 letters made it longer than a helper takes, and root's
-cleanup failed for all its agents.
+Compared by name only: the daemon opens no owner's path. The cleanup hooks receive these places and compare them as the
+owner, with links resolved. Agents of other uids do not count, or any user could keep any other's temp dir from being
+removed. Only root's hooks could remove other users' places, so for root all count, up to the size of a request to its
+helper: 256 agents of one user with places of 1,000 letters exceeded it, and root's cleanup failed for all its agents.
 """
 
 import json
@@ -15,7 +14,7 @@ from watchdog.agents.agent import Agent
 from watchdog.agents.fleet import Fleet
 from watchdog.errors import BadRequest, Conflict
 
-OTHERS = 1 << 18  # bytes of other users' places, as JSON, of which root's helper is told
+OTHERS = 1 << 18  # bytes of other users' places, as JSON, that are sent to root's helper
 
 
 def within(path: str, directory: str) -> bool:
@@ -24,9 +23,9 @@ def within(path: str, directory: str) -> bool:
 
 
 def in_use(fleet: Fleet, agent: Agent, dead: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """Worktrees and temp dirs of the other living agents, each with whose it is in words. `dead`: ids proved dead.
+    """Worktrees and temp dirs of the other living agents, each with its owner as text. `dead`: ids proved dead.
 
-    For an agent without a place of its own there is nothing to compare them with.
+    Empty for an agent without a place of its own: there is nothing to compare.
     """
     if agent.reg.worktree is None and agent.reg.temp_dir is None:
         return ()
@@ -37,10 +36,10 @@ def in_use(fleet: Fleet, agent: Agent, dead: Collection[str]) -> tuple[tuple[str
 def places(
     fleet: Fleet, owner_uid: int, near: Sequence[str] = (), without: Collection[str] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """Worktrees and temp dirs that this owner's hooks leave alone, each with whose it is in words; not of `without`.
+    """Worktrees and temp dirs that this owner's hooks leave alone, each with its agent as text; not of `without`.
 
-    Of other users' the ones that hold one of `near` or lie in it come first, then the shortest: whoever takes the room
-    with long ones loses its own. What is left out is still kept while a process uses it (`owner.occupancy`).
+    Other users' places that contain or lie in one of `near` come first, then the shortest: a user that fills the room
+    with long ones loses its own. A place that is left out is still kept while a process uses it (`owner.occupancy`).
     """
     own: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []
@@ -63,7 +62,7 @@ def places(
 
 
 def sharing_worktree(fleet: Fleet, agent: Agent) -> list[str]:
-    """Other living agents of its owner in the same worktree, in words; not those above it, which share on purpose."""
+    """Other living agents of its owner in the same worktree, as text; not its ancestors, which share on purpose."""
     above = _above(fleet, agent.reg.parent_id)
     return [
         f"{other.reg.name} ({other.agent_id})"
@@ -75,11 +74,11 @@ def sharing_worktree(fleet: Fleet, agent: Agent) -> list[str]:
 
 
 def refuse_temp_dir(fleet: Fleet, path: str, owner_uid: int, parent: str | None, roots: Sequence[str] = ("/",)) -> None:
-    """Raise Conflict when a temp dir is another living agent's place, holds one, or lies in another's temp dir.
+    """Raise Conflict when a temp dir is or contains another living agent's place, or lies in another's temp dir.
 
-    A sub-agent's may lie in that of an agent above it, whose TMPDIR it inherits: there it is kept while it lives. One
-    of `roots` (`cleanup.roots`), or what holds one, is never removed and nobody's own: BadRequest, and as the temp dir
-    of a row that came another way it is in nobody's way.
+    A sub-agent's may lie in the temp dir of an ancestor, whose TMPDIR it inherits; it is kept while the sub-agent
+    lives. One of `roots` (`cleanup.roots`), or a parent of one, is never removed and cannot be a temp dir: BadRequest;
+    in a row that came another way it blocks no other agent.
     """
     if _holds_root(path, roots):
         raise BadRequest(
@@ -107,7 +106,7 @@ def _holds_root(path: str, roots: Sequence[str]) -> bool:
 
 
 def _reached(other: Agent, owner_uid: int) -> bool:
-    """Whether that owner's hooks could remove what is the other agent's."""
+    """Whether that owner's hooks could remove the other agent's places."""
     return owner_uid in (0, other.reg.owner_uid)
 
 

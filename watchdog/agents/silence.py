@@ -1,7 +1,7 @@
-"""How long an agent has been silent, how much of that is not its own, and how much is too much.
+"""How long an agent has been silent, how much of that is not its own fault, and how much is too much.
 
 Silence grows only in `advance`, by time that the daemon watched on its monotonic clock, so no clock step, suspend or
-late start can make anybody stale.
+late start can make an agent stale.
 """
 
 from copy import copy
@@ -15,20 +15,20 @@ ZERO = timedelta()
 
 @dataclass(frozen=True, slots=True)
 class SilenceLimits:
-    """What decides how long a silence is too long."""
+    """The settings and reports that determine the allowed silence."""
 
     policy: Policy
     stall_after: timedelta | None = None
     interval: timedelta | None = None
-    said: timedelta | None = None  # by itself, in a word
-    # The silence that is too long: its own word, else its registration, else the policy; never under two beats.
+    said: timedelta | None = None  # announced by the agent itself in a beat
+    # The allowed silence: as announced by itself, else by its registration, else by the policy; at least two beats.
     after: timedelta = field(init=False)
 
     def __post_init__(self) -> None:
         after = self.said or self.stall_after or self.policy.after
         if self.interval is not None:
             after = max(after, 2 * self.interval)
-        object.__setattr__(self, "after", after)  # each beat and each look asks for it
+        object.__setattr__(self, "after", after)  # read by each beat and each sweep
 
     @classmethod
     def of(cls, reg: Registration, policy: Policy) -> "SilenceLimits":
@@ -37,12 +37,12 @@ class SilenceLimits:
 
 @dataclass(frozen=True, slots=True)
 class Hindrance:
-    """Why a silence may not be the agent's own: we cannot hear it, or somebody keeps it from speaking."""
+    """Why a silence may not be the agent's own: we cannot receive its beats, or it was stopped on purpose."""
 
-    unread: timedelta | None = None  # its file cannot be read, for so long in this silence
+    unread: timedelta | None = None  # how long its file could not be read in this silence
     unread_why: str = ""
-    halt: str | None = None  # somebody stopped it on purpose, in words; None: it runs, or was stopped by nobody known
-    halted: timedelta = ZERO  # how long that was so in this silence
+    halt: str | None = None  # who stopped it on purpose, as text; None: it runs, or was stopped by an unknown process
+    halted: timedelta = ZERO  # how long it was stopped on purpose in this silence
     channel_lost: bool = False
 
 
@@ -51,96 +51,96 @@ NO_HINDRANCE = Hindrance()
 
 @dataclass(slots=True)
 class Doubts:
-    """What looks have made of the silence so far, and until when they cannot; over with its next word."""
+    """The conclusions of sweeps about the silence so far, and their validity; reset by the next beat."""
 
     settled_until: timedelta = ZERO  # the age up to which time alone cannot change that it is healthy
     late_looks: int = 0
-    looked: float | None = None  # monotonic instant of the last counted late look
+    looked: float | None = None  # monotonic instant of the last counted late sweep
 
     def too_soon(self, now: float, interval: float) -> bool:
-        """Whether a look now comes too soon after the last late one to count as another."""
+        """Whether a sweep now comes too soon after the last late one to count as another."""
         return self.looked is not None and now - self.looked < 0.9 * interval
 
     def late(self, now: float, interval: float) -> None:
-        """A look has found it late."""
+        """A sweep found it late."""
         if not self.too_soon(now, interval):
             self.late_looks, self.looked = self.late_looks + 1, now
 
     def none(self) -> None:
-        """A look has found it well, or what looks have found does not count."""
+        """A sweep found it healthy, or earlier findings do not count."""
         self.late_looks, self.looked = 0, None
 
     def spoke(self) -> None:
-        """It has said a word: the next late look is the first, also one that follows at once."""
+        """It sent a beat: the next late sweep is the first, even if it follows at once."""
         self.late_looks = 0
 
     def keep(self, late_looks: int) -> None:
-        """What it said changes nothing of what was confirmed."""
+        """Its beat does not change the confirmed count."""
         self.late_looks = late_looks
 
     def looked_at(self, now: float) -> None:
-        """Of a copy: what is shown now is no further look."""
+        """In a copy for display: what is shown now is not a further sweep."""
         self.looked = None if self.looked is None else now
 
     def settle(self, until: timedelta) -> None:
-        """Nothing but a word can change what is made of it up to that age."""
+        """Up to that age only a beat can change the verdict."""
         self.settled_until = until
 
     def unsettle(self) -> None:
-        """It is to be judged anew by the next look."""
+        """The next sweep must judge it again."""
         self.settled_until = ZERO
 
 
 @dataclass(slots=True)
 class Silence:
-    """Since its last word; without any, since its registration."""
+    """Silence since its last beat, or since its registration if there was none."""
 
     limits: SilenceLimits
     lasted: timedelta = ZERO
-    forgiven: timedelta = ZERO  # of it: it may have spoken and we could not hear it
+    forgiven: timedelta = ZERO  # part of it in which a beat may have been lost by us
     hindrance: Hindrance = NO_HINDRANCE
-    touched: float | None = None  # monotonic instant of the last word, not yet reckoned
-    reckoned: float = float("-inf")  # monotonic instant up to which was reckoned
-    sweep_span: timedelta = ZERO  # two intervals of the sweep: what is seen is believed at least so long
+    touched: float | None = None  # monotonic instant of the last beat, not yet accounted for
+    reckoned: float = float("-inf")  # monotonic instant up to which time was accounted for
+    sweep_span: timedelta = ZERO  # two sweep intervals: observed activity counts at least this long
     doubts: Doubts = field(default_factory=Doubts)
 
     @property
     def after(self) -> timedelta:
-        """The silence that is too long."""
+        """The allowed silence."""
         return self.limits.after
 
     @property
     def counted(self) -> timedelta:
-        """The silence that is held against it."""
+        """The silence that counts against it."""
         return self.lasted - self.forgiven
 
     def copy(self) -> "Silence":
-        """One that goes on by itself."""
+        """A copy that advances independently."""
         shown = copy(self)
         shown.doubts = copy(self.doubts)
         return shown
 
     def adopt(self, limits: SilenceLimits) -> None:
-        """Other limits from now on."""
+        """Apply other limits from now on."""
         self.limits = limits
 
     def end(self, mono: float) -> None:
-        """It speaks."""
+        """It sent a beat."""
         self.touched = mono
         self.lasted = self.forgiven = ZERO
         self.hindrance = NO_HINDRANCE
 
     def end_earlier(self, aged: timedelta, before: "Silence", mono: float) -> None:
-        """What it has just said was said so long ago. `before`: how silent it was; what was confirmed may stay so."""
+        """A beat that arrives now was sent this long ago. `before`: the silence until then; late sweeps may stay."""
         self.lasted = min(before.lasted, aged)
-        if aged >= before.lasted:  # since the last reckoning: from then on, and no sooner than it was silent already
+        if aged >= before.lasted:  # since the last accounting: silence starts there, or where it already was
             said_at = mono - (aged - before.lasted).total_seconds()
             self.touched = said_at if before.touched is None else max(before.touched, said_at)
         if self.lasted >= self.after:
             self.doubts.keep(before.doubts.late_looks)  # as silent as before
 
     def advance(self, quiet: timedelta, excused: timedelta, cap: float) -> None:
-        """So much time was watched in which it was quiet, `excused` of it by its own word."""
+        """Add watched time in which it was quiet, `excused` of it by its own announcement."""
         self.lasted += quiet - excused
         seen = self.hindrance
         if seen.unread is not None:
@@ -151,13 +151,13 @@ class Silence:
         self.touched = None
 
     def reckon_to(self, mono: float) -> None:
-        """Up to there its time is reckoned; the next look begins there."""
+        """Its time is accounted for up to there; the next sweep begins there."""
         self.reckoned = max(self.reckoned, mono)
 
-    def forgive(self) -> None:
-        """It may have spoken and we could not hear it: all of `after` is waited once more, once in one silence.
+    def grant_fresh_limit(self) -> None:
+        """Its beats may have been lost by us: wait the full `after` once more, once per silence.
 
-        Again and again, as by a daemon that is restarted each minute or comes late to each look, makes that no longer.
+        Repeating this does not extend it, as with a daemon that is restarted each minute or whose sweeps are all late.
         """
         former, self.forgiven = self.forgiven, max(self.forgiven, min(self.lasted, self.after))
         self.doubts.unsettle()
@@ -165,43 +165,43 @@ class Silence:
             self.doubts.none()
 
     def lose_channel(self, *, look: bool = True) -> None:
-        """What it says cannot reach us: its silence is the channel's until its next word, or until that is found.
+        """Its beats cannot reach us: until its next beat, or `find_channel`, the silence is not its own.
 
-        `look`: it is to be judged by the next look, whether or not that was due.
+        `look`: the next sweep must judge it, whether or not that was due.
         """
         self.hindrance = replace(self.hindrance, channel_lost=True)
         if look:
             self.doubts.unsettle()
 
     def find_channel(self) -> None:
-        """What it says can reach us again: all of `after` is waited once more, as what it said meanwhile is lost."""
+        """Its beats can reach us again: wait the full `after` once more, as beats in between are lost."""
         if self.hindrance.channel_lost:
             self.hindrance = replace(self.hindrance, channel_lost=False)
-            self.forgive()
+            self.grant_fresh_limit()
 
     def unread_now(self, why: str = "") -> None:
-        """Its only beat, a file, cannot be read: how long that lasts is watched until its next word."""
+        """Its heartbeat file, its only channel, cannot be read: time this until its next beat."""
         self.hindrance = replace(self.hindrance, unread=ZERO, unread_why=why)
         self.doubts.unsettle()
 
     def read_again(self) -> None:
-        """Its file can be read; the disk that could not be read could perhaps not be written, either.
+        """Its file can be read again; a disk that could not be read may not have been writable either.
 
-        All of `after` is waited once more, once in one silence and where that lasted as long; else only that time does
-        not count. A file that is locked now and then keeps no stalled one alive.
+        The full `after` is waited once more, once per silence and if the failure lasted as long; else only that time
+        does not count. So a file that is locked now and then does not keep a stalled agent alive.
         """
         former, spell = self.forgiven, self.hindrance.unread
         if spell is not None:
             self.hindrance = replace(self.hindrance, unread=None)
-            self.forgive()
+            self.grant_fresh_limit()
             fresh = not former or spell >= self.after
             self.forgiven = self.lasted if fresh else min(self.lasted, former + spell)
 
     def stopped(self, halt: str | None) -> None:
-        """Somebody stopped it on purpose (in words), or (None) nobody does any more.
+        """It was stopped on purpose (the text says by which process), or (None) no longer is.
 
-        Then all of `after` is waited once more. Who is stopped again and again, for longer than `wait_limit` in one
-        silence, is judged by that silence.
+        Then the full `after` is waited once more. An agent that is stopped again and again, for longer than
+        `wait_limit` in one silence, is judged by that silence.
         """
         seen = self.hindrance
         if halt is None and seen.halt is not None and seen.halted < self.limits.policy.wait_limit:
@@ -211,8 +211,8 @@ class Silence:
             self.doubts.unsettle()
             self.hindrance = replace(seen, halt=halt)
 
-    def begin_anew(self, lasted: timedelta = ZERO) -> None:
-        """So long it was silent before we could hear it, of which nothing was made yet."""
+    def restart(self, lasted: timedelta = ZERO) -> None:
+        """Start again with a silence of this length, about which nothing has been concluded yet."""
         self.lasted, self.forgiven = lasted, ZERO
         self.hindrance = replace(self.hindrance, halted=ZERO)
         self.doubts.unsettle()

@@ -1,7 +1,7 @@
-"""What lies at the worktrees and temp dirs of agents, learnt from their owners' helpers while the agents live.
+"""Identifies the files at the worktrees and temp dirs of agents, through their owners' helpers, while agents live.
 
-A row names a place by what lay there, not by its path alone: cleanup leaves alone what is not that (`core.sites`).
-Asked beside the sweep until it is known; a place that is not there yet is asked about again now and then.
+A row names a place by what was there (`core.sites`), not by its path alone; cleanup leaves anything else alone. Queried
+beside the sweep until known; a place that does not exist yet is queried again now and then.
 """
 
 from contextlib import suppress
@@ -20,25 +20,25 @@ from watchdog.processes import identity
 from watchdog.registry.async_registry import AsyncRegistry
 
 PLACES = ("worktree", "temp_dir")
-AT_ONCE = 32  # questions that one sweep asks
-AGAIN = 5.0  # seconds until a place that was not there is asked about again; doubled each time,
-AGAIN_MOST = 120.0  # up to that
-SECOND = 1.0  # the time of an end is known to the second
+AT_ONCE = 32  # queries per sweep
+AGAIN = 5.0  # seconds until a missing place is queried again; doubled each time,
+AGAIN_MOST = 120.0  # up to this
+SECOND = 1.0  # seconds; the time of an exit is known to the second
 
 
 class Sites:
-    """Asks, and has the rows remember."""
+    """Sends the queries and has the answers stored in the rows."""
 
     def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, registry: AsyncRegistry, clock: Clock) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
         self._registry = registry
         self._clock = clock
-        self._due: dict[tuple[str, str], tuple[float, float]] = {}  # agent and place: when to ask, the next pause
+        self._due: dict[tuple[str, str], tuple[float, float]] = {}  # (agent, place) -> (when to ask, next pause)
         self._unwritten: set[str] = set()
 
     def look(self) -> None:
-        """Ask about some places of living agents of which nothing is known."""
+        """Query some unknown places of living agents."""
         now = self._clock.mono()
         wanted = {
             (agent.agent_id, place): agent for agent in self._fleet for place in PLACES if _is_unknown(agent, place)
@@ -56,7 +56,7 @@ class Sites:
             self._inquiries.ask((*key, "site"), agent, "site", args, take, lambda _: None)
 
     def _take(self, agent: Agent, place: str, answer: Any) -> None:
-        """A helper's answer; one that came after the agent's end may be about what somebody put there since."""
+        """A helper's answer; one that arrives after the agent's exit may describe something put there since."""
         if agent.tree.pidfd is not None and identity.ended(agent.tree.pidfd):
             return
         if answer is None or self._fleet.get(agent.agent_id) is not agent or not _is_unknown(agent, place):
@@ -68,7 +68,7 @@ class Sites:
         self._unwritten.add(agent.agent_id)
 
     async def record(self) -> None:
-        """Write down what was learnt; while the registry is away it waits."""
+        """Store the answers; while the registry is away they wait."""
         for agent_id in list(self._unwritten):
             agent = self._fleet.get(agent_id)
             with suppress(RegistryUnavailable):
@@ -78,18 +78,18 @@ class Sites:
 
 
 def _is_unknown(agent: Agent, place: str) -> bool:
-    """Whether the agent lives, as far as is known, has such a place, and nobody has seen what lies there."""
+    """Whether the agent lives, as far as is known, has such a place, and its site is still unknown."""
     if agent.status not in (Status.STARTING, Status.RUNNING) or agent.exit.ended or agent.owner.elsewhere is not None:
         return False
     if agent.identity is not None and not agent.tree.met_alive:
-        return False  # it had ended when we came
+        return False  # it had ended before we watched it
     site = agent.reg.worktree_site if place == "worktree" else agent.reg.temp_site
     return site is None and getattr(agent.reg, place) is not None
 
 
 def sites_known(agent: Agent, ended_at: float | None) -> dict[str, Any]:
-    """What hooks are told of an agent's places. Its own is also what it made itself up to an end that we watched."""
-    watched = agent.tree.met_alive or agent.status in ENDED  # these were looked at before their row was closed
+    """The hooks' information about an agent's places; its own also include those it made before a watched exit."""
+    watched = agent.tree.met_alive or agent.status in ENDED  # these were checked before their row was closed
     made = agent.reg.created_at
     until = ended_at + SECOND if agent.tree.met_alive and ended_at else 0.0 if made is None else made.timestamp()
     sites = {"worktree": agent.reg.worktree_site, "temp_dir": agent.reg.temp_site}

@@ -1,6 +1,6 @@
-"""Who in an agent's program is at work: its sessions, its subagents, what they ask a human and what they leave behind.
+"""The activity inside an agent's program: its sessions, its subagents, open questions to a human, background work.
 
-Its main thread speaks for all; here is kept what a word of one of them means for the others.
+Its main thread speaks for all of them; this module keeps what a beat of one means for the others.
 """
 
 from collections.abc import Collection
@@ -10,49 +10,52 @@ from datetime import timedelta
 from watchdog.core.agent import Beat, State
 
 MOST_SESSIONS = 256  # of one process
-SWAPPED = 5.0  # seconds in which two hooks may be heard in the other order: their vendors end what takes longer
+SWAPPED = 5.0  # seconds by which two hooks may arrive swapped: vendors kill hooks that take longer
 
 
 @dataclass(slots=True)
 class Subagents:
-    """What goes on in it, by its own words."""
+    """Activity inside the program, by its own reports."""
 
-    sessions: dict[str, float] = field(default_factory=dict)  # not ended, of many in its process: when each spoke last
-    asks: set[str] = field(default_factory=set)  # what it waits for a human to answer, as far as that is told apart
-    calling: set[str] = field(default_factory=set)  # its subagents in a tool call
-    suspects: set[str] = field(default_factory=set)  # those of them that a human may be asked for
+    # open sessions if its process has several: when each was last heard of
+    sessions: dict[str, float] = field(default_factory=dict)
+    asks: set[str] = field(default_factory=set)  # open questions to a human, as far as they can be told apart
+    calling: set[str] = field(default_factory=set)  # subagents in a tool call
+    suspects: set[str] = field(default_factory=set)  # those of them that may be waiting for a human
     threads: set[str] = field(default_factory=set)  # subagents whose turn has begun and not ended
-    unbegun: dict[str, float] = field(default_factory=dict)  # subagents whose turn's end came first, and when that was
-    goes_on: bool = False  # what it began goes on while it rests
-    inherited: bool = False  # `blocked` as a daemon before us wrote it down, which perhaps stands for such a rest
-    spoken: dict[str, float] = field(default_factory=dict)  # when its subagents, and its main thread (""), spoke last
-    cleared: float = float("-inf")  # when its main thread said last that nothing goes on
+    # subagents whose turn's end was reported before its beginning, and when
+    unbegun: dict[str, float] = field(default_factory=dict)
+    goes_on: bool = False  # work that it began continues while it rests
+    inherited: bool = False  # `blocked` as stored by an earlier daemon, which perhaps means such a rest
+    # when its subagents, and its main thread (""), were last heard of
+    spoken: dict[str, float] = field(default_factory=dict)
+    cleared: float = float("-inf")  # when its main thread last reported that nothing continues
 
     @property
     def going_on(self) -> bool:
-        """Whether anything goes on while it rests: a subagent, a background task."""
+        """Whether anything continues while it rests: a subagent, a background task."""
         return self.goes_on or bool(self.threads)
 
     @property
     def resting_on(self) -> tuple[str, ...]:
-        """What it rests on, or would: its subagents whose turn goes on, and "" for what its main thread left."""
+        """What it rests on, or would: subagents whose turn is open, and "" for background work of its main thread."""
         return tuple(sorted({*self.threads, ""} if self.goes_on else self.threads))
 
     @property
     def asked_by_main(self) -> bool:
-        """Whether it is its main thread, if anybody, that a human is asked for: a subagent may wait elsewhere."""
+        """Whether the main thread, if any, asks the human: a subagent may wait elsewhere."""
         return not self.suspects and all(ask.startswith(" ") for ask in self.asks)
 
     def hear(self, beat: Beat, said: float, mono: float, state: State | None, wait_limit: timedelta) -> Beat:
-        """Take one word, said at that instant by one in that state, and return what of it counts for the agent."""
+        """Take a beat, sent at `said` by an agent in `state`, and return the part that counts for the agent."""
         beat = self._answered(self._of_session(self._in_order(beat, said), mono, wait_limit), state)
         self._of_thread(beat, said)
         return self._at_rest(beat)
 
     def restore(self, rested_on: Collection[str], state: State | None, *, kept: bool) -> State | None:
-        """Take over what it rested on for a daemon before us, and return its state, as that wrote it down.
+        """Restore what it rested on under an earlier daemon, and return its state as that daemon stored it.
 
-        `kept`: a `run` keeps what it says while no daemon is there; only then is known what its hooks said since.
+        `kept`: a `run` buffers its reports while no daemon is there; only then are later reports of its hooks known.
         """
         if rested_on and kept:
             self.threads, self.goes_on = set(rested_on) - {""}, "" in rested_on
@@ -62,10 +65,10 @@ class Subagents:
         return state
 
     def _in_order(self, beat: Beat, said: float) -> Beat:
-        """What is left of a word that comes after one which was said later: nothing of what it does, or did.
+        """The rest of a beat that arrives after one that was sent later: nothing about present or past activity.
 
-        `run` keeps what hooks say while no daemon is there. As soon as one is there they say it to that one, and may be
-        faster. What its main thread says of all that goes on is said of its subagents, too.
+        `run` buffers the reports of hooks while no daemon is there. As soon as one is, hooks reach it directly and may
+        overtake the buffer. A report of the main thread on everything that continues also covers its subagents.
         """
         who = beat.thread or ""
         latest = max(self.spoken.get(who, said), self.cleared if beat.goes_on is not None else said)
@@ -78,9 +81,9 @@ class Subagents:
         return beat
 
     def _of_session(self, beat: Beat, mono: float, wait_limit: timedelta) -> Beat:
-        """The end of one session is no end of the process while another of its sessions goes on: it only lives.
+        """The end of one session is not the end of a process that has other sessions: then it is only a sign of life.
 
-        One that was not heard of for `wait_limit` ended without a word.
+        A session that was not heard of for `wait_limit` counts as ended.
         """
         if beat.session is not None and (beat.session in self.sessions or len(self.sessions) < MOST_SESSIONS):
             self.sessions[beat.session] = mono
@@ -93,9 +96,9 @@ class Subagents:
         return replace(beat, state=None, tool=None, promises=False)
 
     def _answered(self, beat: Beat, state: State | None) -> Beat:
-        """Keep what a human is asked. With the last answer it works again, whichever thread told of that.
+        """Track the questions to a human. With the last answer the agent works again, whichever thread reported it.
 
-        What a notification alone told of, or what was answered with no, is over with the main thread's next word.
+        A question known only from a notification, or one answered with no, is over at the main thread's next beat.
         """
         if (beat.promises or beat.state is not None) and beat.state is not State.WAITING:
             self.asks.clear()
@@ -114,20 +117,20 @@ class Subagents:
         return replace(beat, state=State.WORKING) if over else beat
 
     def _of_thread(self, beat: Beat, said: float) -> None:
-        """Keep which subagents are at work, and whether the main thread left anything that goes on."""
+        """Track which subagents are at work, and whether the main thread left anything running."""
         if beat.thread is None:
             if beat.goes_on is False:
                 self.threads.clear()
                 self.cleared = max(self.cleared, said)
             if beat.goes_on is not None or beat.state is State.WORKING:
-                self.goes_on = bool(beat.goes_on)  # an agent that works will say again what it leaves running
+                self.goes_on = bool(beat.goes_on)  # an agent that works will report again what it leaves running
             return
         if beat.tool and len(self.calling) < MOST_SESSIONS:
             self.calling.add(beat.thread)
         elif beat.tool is not None or beat.goes_on is not None:
             self.calling.discard(beat.thread)
         over = said - self.unbegun.get(beat.thread, float("-inf")) <= SWAPPED
-        if beat.goes_on and over:  # two hooks are two processes: the one of its end was faster
+        if beat.goes_on and over:  # two hooks are two processes: the one for its end was faster
             del self.unbegun[beat.thread]
         elif beat.goes_on is False and beat.thread in self.threads:
             self.threads.remove(beat.thread)
@@ -136,12 +139,12 @@ class Subagents:
             if len(self.unbegun) < MOST_SESSIONS:
                 self.unbegun[beat.thread] = said
         elif (beat.goes_on or (self.inherited and not over)) and len(self.threads) < MOST_SESSIONS:
-            self.threads.add(beat.thread)  # also one that shows after a restart that it is at work
+            self.threads.add(beat.thread)  # also one that turns out to be at work after a restart
 
     def _at_rest(self, beat: Beat) -> Beat:
-        """What it rested on when a daemon before us wrote it down is over with the end of a subagent, if none is known.
+        """If no subagent is known, a subagent's end also ends a rest that an earlier daemon stored.
 
-        That there was another one which hangs is possible; then it is missed, and nobody is ended at its prompt.
+        Another subagent may hang; then it is missed, and no agent is killed at its prompt.
         """
         if beat.promises or beat.state is not None:
             self.inherited = False

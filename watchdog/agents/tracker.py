@@ -1,6 +1,6 @@
-"""What reaches us from agents between two sweeps: their words, and the end of their main process.
+"""Events from agents between two sweeps: their beats, and the exit of their main process.
 
-Both only change what is in memory and make the next look come sooner; nothing is decided here.
+Both only change memory and bring the next sweep forward; nothing is decided here.
 """
 
 import asyncio
@@ -30,27 +30,28 @@ from watchdog.telemetry import logger
 from watchdog.telemetry.logger import EventLogger
 
 WRAPPER = "agent-watchdog"  # comm of `run`
-RECONNECTS = 5.0  # seconds after our start until who speaks by requests (HTTP, `run`) must have found us again: a
-# daemon that is started again and again within that time hears none of them, and that is not their silence
-DROP_SECONDS = 1.0  # after its start an agent of root's has had the time to drop its uid (gosu, setpriv)
+# Seconds after our start until clients that beat by requests (HTTP, `run`) must have reconnected. A daemon that is
+# restarted again and again within that time receives none of their beats; that silence is not theirs.
+RECONNECTS = 5.0
+DROP_SECONDS = 1.0  # by then an agent of root has had the time to drop its uid (gosu, setpriv)
 
 
 class PaneFinder(Protocol):
-    """`probes.panes.Panes`, which stands in a layer above."""
+    """Interface of `probes.panes.Panes`, which is in a higher layer."""
 
     def find(self, agent: Agent) -> None:
         """The process of an agent has become known."""
 
 
-class WordForwarder(Protocol):
-    """`discovery.forwarder.Forwarder`, which stands in a layer above."""
+class BeatForwarder(Protocol):
+    """Interface of `discovery.forwarder.Forwarder`, which is in a higher layer."""
 
-    def heard(self, agent: Agent, data: bytes, main: bool) -> None:
-        """An agent that another daemon holds has said something to us."""
+    def forward(self, agent: Agent, data: bytes, main: bool) -> None:
+        """An agent that belongs to another daemon has sent us a beat."""
 
 
 class AgentTracker:
-    """Owns the pidfd watches, and hears the notify sockets. `sooner` is set for a look that is due now."""
+    """Owns the pidfd watches and receives from the notify sockets. `sooner` is set when a sweep is due now."""
 
     def __init__(
         self,
@@ -60,35 +61,35 @@ class AgentTracker:
         log: EventLogger,
         copies: RegistrationBackup | None = None,
         panes: PaneFinder | None = None,
-        forwarder: WordForwarder | None = None,
+        forwarder: BeatForwarder | None = None,
     ) -> None:
         self.fleet = fleet
         self._clock = clock
         self.log = log
         self.sooner = asyncio.Event()
         self.sockets = sockets
-        sockets.listen(self._heard)
-        self.ends = ExitWatcher()
+        sockets.listen(self._on_datagram)
+        self.exits = ExitWatcher()
         self._copies = copies
         self._panes = panes
         self._learning: set[asyncio.Task[None]] = set()
         self._forwarder = forwarder
-        self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
+        self._early: dict[str, Message] = {}  # by agent: the last message that counts only if sent by its main process
 
     def look_soon(self) -> None:
-        """Make the next look come now."""
+        """Bring the next sweep forward to now."""
         self.sooner.set()
 
     def admit(self, agent: Agent) -> None:
-        """Take an agent whose row is committed into the fleet, and watch for its end. Its time begins now."""
+        """Add an agent whose row is committed to the fleet, and watch for its exit. Its time begins now."""
         agent.heartbeat.silence.reckon_to(self._clock.mono())
         self.fleet.add(agent)
         self.identified(agent)
 
     async def connected(self, rows: Iterable[AgentRow]) -> frozenset[int]:
-        """Of the processes that spoke last for agents whose socket is to be made anew, those that may hold the former.
+        """The last senders of agents whose socket must be made again that may still hold the former socket.
 
-        All at once, and before any is taken in: their owners decide how long a look at them takes.
+        Checked in one call, before any agent is taken in: the owners decide how long such a check takes.
         """
         anew = (one for one in rows if one.registration.source != "run" and not self.sockets.has_kept(one.agent_id))
         pids = tuple({row.speaker_pid for row in anew if row.speaker_pid is not None})
@@ -98,12 +99,13 @@ class AgentTracker:
             return frozenset(pids)
 
     def readmit(self, agent: Agent, row: AgentRow, connected: Collection[int] = ()) -> None:
-        """Take in an agent that an earlier daemon left; its own socket goes on, or is made anew.
+        """Take in an agent that an earlier daemon left, with its former socket or a new one.
 
-        Anew: who connected once to the former socket and still lives now talks to nobody (`connected`): the channel is
-        lost until it beats again. A sender that has gone was short-lived (`systemd-notify`), and the next one finds the
-        new socket; so does one that holds no such socket, as it makes one for each word.
-        What it said over HTTP or by a file meanwhile is lost in any case: it is waited for once more.
+        A client that connected to the former socket and still lives writes into the void (`connected`): the channel is
+        lost until it beats again. A sender that has exited was short-lived (`systemd-notify`), and the next one finds
+        the new socket; so does one that holds no such socket, as it makes one for each message.
+
+        Beats sent meanwhile over HTTP or by a file are lost in any case: the full limit is waited once more.
         """
         silence = agent.heartbeat.silence
         kept = self.sockets.has_kept(agent.agent_id)
@@ -111,30 +113,30 @@ class AgentTracker:
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
             if row.speaker_pid in connected or (kept and row.speaker_pid is not None):
                 silence.lose_channel()
-        silence.forgive()
+        silence.grant_fresh_limit()
         self.admit(agent)
         if (
             agent.heartbeat.rhythm.beats and row.speaker_pid is None and agent.reg.beat_file is None
-        ):  # it spoke by requests to us
+        ):  # it beats by requests to us
             silence.reckon_to(silence.reckoned + RECONNECTS)
 
     def readopt(self, agent: Agent) -> None:
-        """Take in an agent that lives and has no row: an older registry was put back. Its next beat writes one."""
+        """Take in a living agent without a row: an older registry was restored. Its next beat writes a row."""
         if not self.sockets.take_up(agent.agent_id):
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
         self.admit(agent)
 
     def read_copies(self) -> list[AgentRow]:
-        """What was written down of registered agents; read it before any is taken in."""
+        """The backups of registrations; read them before any agent is taken in."""
         return [] if self._copies is None else self._copies.read()
 
     def forget_copy(self, agent_id: str) -> None:
-        """Nobody needs it any more."""
+        """It is not needed any more."""
         if self._copies is not None:
             self._copies.drop(agent_id)
 
     def identified(self, agent: Agent) -> None:
-        """Its process, and so its owner, is known: hold it by a pidfd, whose end wakes us within 1 ms."""
+        """Its process, and so its owner, is known: pin it by a pidfd, whose exit event wakes us within 1 ms."""
         self.sockets.give(agent.agent_id, agent.reg.owner_uid)
         if self._copies is not None:
             self._copies.keep(agent)
@@ -144,9 +146,9 @@ class AgentTracker:
                 agent.tree.hold(pidfd)
                 agent.tree.meet(alive=pidfd is not None and not identity.ended(pidfd))
             except OSError as error:
-                self._told(agent, "agent.unpinned", error=str(error))
-            self.ends.watch(agent)
-            oom.note(agent)
+                self._log_event(agent, "agent.unpinned", error=str(error))
+            self.exits.watch(agent)
+            oom.record_counts(agent)
             agent.tree.begin_measuring()  # scans before its process was known have not seen it
             agent.tree.lives_in(cgroup_of(agent.identity))
             if agent.reg.source == "run":
@@ -158,27 +160,27 @@ class AgentTracker:
                 self._panes.find(agent)
             early = self._early.pop(agent.agent_id, None)
             if early is not None and early.pid == agent.identity.pid:
-                self._heard(agent.agent_id, early)
+                self._on_datagram(agent.agent_id, early)
         self.look_soon()
 
     async def _learn_wrapper(self, agent: Agent, main: Identity) -> None:
-        """Which `run` has started it; its owner decides how long a look at that takes."""
+        """Find the `run` that started it; its owner decides how long that takes."""
         with suppress(OSError):
             wrapper = await awaited(None, wrapper_of, main, WRAPPER)
             if agent.identity == main:
                 agent.tree.wrapped_by(wrapper)
 
     def follow_owner(self, agent: Agent) -> None:
-        """Look whose its process is. One that root started may have dropped to a user: committed by `follow`."""
+        """Check the owner of its process. A process of root may have dropped to a user: `follow` commits that."""
         ownership.look(agent)
         if agent.owner.dropping is not None:
             self.sockets.give(agent.agent_id, agent.owner.dropping)
             self.look_soon()
 
     async def follow(self, agent: Agent, registry: AsyncRegistry) -> None:
-        """The same, and commit a drop before it counts: no restart may see a second one.
+        """The same, and commit a drop before it counts, so that no restart can see a second one.
 
-        While the registry is away, or has no row of it, the agent stays untouchable.
+        While the registry is away, or has no row for it, the agent stays untouchable.
         """
         self.follow_owner(agent)
         uid = agent.owner.dropping
@@ -191,31 +193,31 @@ class AgentTracker:
         if done and agent.owner.dropping == uid:
             agent.amend(replace(agent.reg, owner_uid=uid, dropped=True, pane=None))  # a pane that root found is not its
             agent.owner.drops_to(None)
-            self._told(agent, "agent.owner_changed", uid=uid)
+            self._log_event(agent, "agent.owner_changed", uid=uid)
             self.identified(agent)
             if self._panes is not None:
                 self._panes.find(agent)
 
     def forget(self, agent: Agent) -> None:
-        """Its row is closed: no more words, no more watch."""
+        """Its row is closed: stop receiving and watching."""
         self.sockets.close(agent.agent_id)
         self._early.pop(agent.agent_id, None)
         self.forget_copy(agent.agent_id)
-        self.ends.unwatch(agent)
+        self.exits.unwatch(agent)
         self.fleet.drop(agent.agent_id)
         own_cgroup.leave(agent)
 
     def close(self) -> None:
-        """Let go of everything; socket paths stay for our successor."""
+        """Release everything; socket paths stay for the next daemon."""
         for task in self._learning:
             task.cancel()
         self.sockets.close_all()
-        self.ends.close()
+        self.exits.close()
         if self._copies is not None:
             self._copies.settled()
 
-    def _heard(self, agent_id: str, message: Message) -> None:
-        """A datagram on an agent's socket: its word, if the kernel says that its owner (or root) sent it."""
+    def _on_datagram(self, agent_id: str, message: Message) -> None:
+        """A datagram on an agent's socket: a beat, if the kernel says that its owner (or root) sent it."""
         agent = self.fleet.get(agent_id)
         if agent is None:
             return
@@ -229,28 +231,28 @@ class AgentTracker:
             self._reject(agent, str(error))
             return
         if beat is None:
-            if agent.identity is None:  # READY=1 may come before the pid is told
+            if agent.identity is None:  # READY=1 may arrive before the pid is registered
                 self._early[agent_id] = message
         else:
             now = self._clock.now()
             if agent.heartbeat.rhythm.beats == 0:
-                self._told(agent, "agent.first_beat")
+                self._log_event(agent, "agent.first_beat")
             agent.beat(beat, now.mono, now.wall)
             agent.heartbeat.sent_by(message.pid)
             if agent.owner.elsewhere is not None and self._forwarder is not None:
-                self._forwarder.heard(agent, message.data, main)
+                self._forwarder.forward(agent, message.data, main)
 
     def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
-        """Whether root started it and its process is that user's by now."""
+        """Whether root started it and its process has dropped to that user by now."""
         if agent.reg.owner_uid == ROOT:
             self.follow_owner(agent)
         return agent.owner.dropping == uid
 
     def _reject(self, agent: Agent, why: str) -> None:
-        if agent.told.first_refusal(f"rejected {why}", "rejected "):
-            self._told(agent, "beat.rejected", why=why)
+        if agent.reported.first_refusal(f"rejected {why}", "rejected "):
+            self._log_event(agent, "beat.rejected", why=why)
 
-    def _told(self, agent: Agent, event: str, **facts: str | int) -> None:
-        """A line that counts for its owner, who has as many agents as it likes, one after the other."""
+    def _log_event(self, agent: Agent, event: str, **facts: str | int) -> None:
+        """Log a line on the account of its owner: one user may have any number of agents."""
         with logger.caused_by(agent.reg.owner_uid):
             self.log.event(event, exc_info=None, agent_id=agent.agent_id, name=agent.reg.name, **facts)

@@ -1,4 +1,4 @@
-"""For how long each agent was watched: its ages run while we look, and never faster than we can look."""
+"""How long each agent was watched: ages grow only while the daemon runs, and no faster than it can check."""
 
 from datetime import timedelta
 
@@ -10,16 +10,16 @@ from watchdog.core.agent import Verdict
 
 
 class WatchedTime:
-    """Reckons it at each look at everybody, and for one agent between two of them."""
+    """Accounts for time at each sweep, and for one agent between two sweeps."""
 
     def __init__(self, settings: Settings, fleet: Fleet, clock: Clock) -> None:
         self._settings = settings
         self._fleet = fleet
         self._clock = clock
-        self._last: float | None = None  # monotonic seconds of the last look at everybody
+        self._last: float | None = None  # monotonic seconds of the last sweep
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self._settings = settings
 
     @property
@@ -28,21 +28,21 @@ class WatchedTime:
         return self._settings.interval.total_seconds()
 
     def reckon(self, *, missed: bool) -> None:
-        """A look at everybody begins. `missed`: we may have missed words since the last one."""
+        """A sweep begins. `missed`: beats may have been lost since the last one."""
         last, self._last = self._last, self._clock.mono()
         for agent in self._fleet:
             self._advance(agent, last)
             if missed:
-                agent.heartbeat.silence.forgive()
+                agent.heartbeat.silence.grant_fresh_limit()
 
     def catch_up(self, agent: Agent) -> timedelta:
-        """Reckon its watched time up to now, between two looks at everybody; how much that is."""
+        """Account for one agent's time up to now, between two sweeps; returns that time."""
         return self._advance(agent, self._last)
 
     def _advance(self, agent: Agent, last: float | None) -> timedelta:
-        """The time since the look at everybody at `last` (None: there was none), or since one at that agent alone.
+        """The time since the sweep at `last` (None: there was none), or since a later check of that agent alone.
 
-        At most two intervals, however long we were away (suspended, stopped, starved).
+        At most two intervals, however long the daemon did not run (suspended, stopped, starved).
         """
         now = self._clock.mono()
         if last is None:
@@ -53,7 +53,7 @@ class WatchedTime:
         return timedelta(seconds=max(0.0, now - since))
 
     def next_deadline(self) -> float:
-        """Seconds until the next agent's silence could become too long: the next look may come that much sooner."""
+        """Seconds until the next agent's silence could become too long: the next sweep may come that much sooner."""
         soon = timedelta(seconds=self.interval)
         left = (
             (a.heartbeat.silence.after - a.heartbeat.silence.counted + a.heartbeat.ages.lease_left).total_seconds()
@@ -62,7 +62,7 @@ class WatchedTime:
             and a.heartbeat.said.promised
             and a.heartbeat.silence.doubts.settled_until - a.heartbeat.ages.age < soon
         )
-        # A look just before it would count costs nearly an interval; with more than two to confirm that is too much.
+        # A sweep just before the due instant costs nearly an interval; with more than two to confirm that is too much.
         counts = (
             a.heartbeat.silence.doubts.looked + 0.9 * self.interval - self._clock.mono()
             for a in self._fleet

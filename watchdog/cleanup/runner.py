@@ -220,7 +220,7 @@ class _Told:
     def info(self, event: str, **facts: object) -> None:
         why = f"{facts['hook']}: {facts['outcome']}: {facts['message']}"
         if self._observe or event == "cleanup.hook_skipped":  # of which no run was written down
-            self._recorder.tell(event, self._agent, why, evidence=facts)
+            self._recorder.record(event, self._agent, why, evidence=facts)
         else:
             self._recorder.log(event, self._agent, why, facts)
             self._recorder.new_events.ring()

@@ -105,7 +105,7 @@ class ControlSocket:
         adopted = sockets.adopt(made)
         for agent in filter(None, map(fleet.get, adopted)):
             agent.heartbeat.silence.find_channel()
-            agent.heartbeat.silence.forgive()
+            agent.heartbeat.silence.grant_fresh_limit()
         for agent in filter(None, map(fleet.get, missing.keys() - self._missing.keys())):
             agent.heartbeat.silence.lose_channel()
         for agent in filter(None, map(fleet.get, self._missing.keys() - missing.keys())):

@@ -23,7 +23,7 @@ RATE, BURST = 20.0, 40.0
 PATIENCE = 10.0  # seconds of one connection: a scrape takes milliseconds
 
 
-class Scrape:
+class MetricsListener:
     """Keeps listening at the address that is wanted."""
 
     def __init__(self, metrics: Metrics, log: EventLogger) -> None:
@@ -116,7 +116,7 @@ class Scrape:
 class _Bounded(asyncio.Protocol):
     """Stands before aiohttp's protocol: few connections, and none for long."""
 
-    def __init__(self, inner: web.RequestHandler, gate: Scrape) -> None:
+    def __init__(self, inner: web.RequestHandler, gate: MetricsListener) -> None:
         self._inner = inner
         self._gate = gate
         self._transport: asyncio.BaseTransport | None = None

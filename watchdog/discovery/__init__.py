@@ -1,1 +1,1 @@
-"""Agents that other programs' registries, a `run`, or another daemon report: import, match, close stale entries."""
+"""Agents reported by other programs' registries, a `run`, or another daemon: import, match, close stale entries."""

@@ -1,11 +1,11 @@
-"""One agent, one daemon: what other daemons on this host hold, and what follows for our agents.
+"""One agent, one daemon: which processes other daemons on this host hold, and the consequences for our agents.
 
-    asked each interval at their control sockets -> an agent that is theirs (`core.custody`) is left to them
-    -> that daemon is gone, or holds it no more -> ours, with fresh silence
+ask their control sockets each interval -> leave agents that are theirs (`core.custody`) to them -> the daemon is gone,
+or no longer holds it -> ours, with fresh silence
 
-While an agent is another daemon's, nothing is judged and nothing is cleaned up here; what it says to us is passed on to
-that daemon: its own notify socket, or the `run` that stays with us, may be its only channel. A process that we learn of
-newly is asked about before it is taken in, by its owner's helper.
+While an agent belongs to another daemon, nothing is judged or cleaned up here. Its messages to us are passed on to that
+daemon: its own notify socket, or the `run` that stays with us, may be its only channel. Before a new process is
+registered, its owner's helper asks the other daemons about it.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ from watchdog.processes.environment import environment
 from watchdog.processes.identity import Seen, presence
 from watchdog.processes.reader import awaited
 
-REMEMBERED = 60.0  # seconds until one that holds a process we do not is asked about it again
+REMEMBERED = 60.0  # seconds until another daemon is asked again about a process that it holds
 Key = tuple[int, int]  # pid and start ticks
 Json = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class _Neighbour:
-    """Another daemon as it answered last."""
+    """Another daemon, as of its last answer."""
 
     daemon: DaemonProcess
     identity: Identity
@@ -65,7 +65,7 @@ class Custodians:
     ) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._tell = recorder.tell  # into the log and the history
+        self._record = recorder.record  # to the log and the history
         self._helpers = helpers
         self._kills = kills
         self._host = host = identities.this_host(settings.host)
@@ -74,7 +74,8 @@ class Custodians:
         self._me = DaemonProcess(os.geteuid(), os.getpid(), 0 if me is None else me.start_ticks)
         self._neighbours: dict[str, _Neighbour] = {}  # by socket
         self._learnt: dict[Key, tuple[Holder, Identity, float]] = {}  # processes that we left to others; until when
-        self._deaf: dict[int, float] = {}  # users whose daemons did not answer, and until when they are not asked again
+        # by uid: daemons that did not answer, and until when they are not asked again
+        self._deaf: dict[int, float] = {}
         self._pool = forwarder.pool
 
     async def round(self) -> None:
@@ -85,7 +86,7 @@ class Custodians:
                 self.settle(agent)
 
     async def look(self) -> None:
-        """Ask them. At start before our own agents are taken up: one that was taken over is not ended by us."""
+        """Ask them. At start before our own agents are restored: one that was taken over must not be killed by us."""
         try:
             paths = await threads.call("sockets of other daemons", self._sockets, ANSWER)
         except threads.Unanswered:
@@ -96,7 +97,7 @@ class Custodians:
             await self._ask(path)
 
     async def holder_of(self, process: Identity, owner: int, *, ordered: bool = False) -> Holder | None:
-        """The other daemon that holds a process which is to become an agent here; None: none does, register it.
+        """The other daemon that holds a process which is to become an agent here; None: no other does, register it.
 
         `owner`: the uid of the process. `ordered`: by root or an admin, which takes it from any other daemon.
         """
@@ -120,7 +121,7 @@ class Custodians:
             found = None if answer is None else await self._proved(answer, owner)
         except (OwnerCallFailed, KeyError, TypeError, ValueError) as error:
             if isinstance(error, OwnerCallFailed) and error.reason == "late":
-                # No user makes us wait for each entry of a file.
+                # No user may delay us once for each entry of a file.
                 self._deaf[owner] = self._clock.mono() + REMEMBERED
             return None  # missing evidence
         if found is None or custody(self._me, found[0].daemon, owner, held=False) is Custody.OURS:
@@ -130,7 +131,7 @@ class Custodians:
         return found[0]
 
     async def _asked(self, owner: int, args: dict[str, Any]) -> Json | None:
-        """By ourselves where the process is our own uid's: a hook would wait for the start of a helper."""
+        """Asked by ourselves if the process has our own uid: a hook would have to wait for a helper to start."""
         if owner != self._me.uid:
             found: Json | None = await self._helpers.call(owner, "daemon_of", args, 2 * ANSWER)
             return found
@@ -142,33 +143,33 @@ class Custodians:
             raise OwnerCallFailed("late", f"another daemon: {error}") from None
 
     def left_to(self, pid: int) -> Holder | None:
-        """Whose that process was when we were last told of it, if we left it to another daemon."""
+        """The last known holder of that process, if we left it to another daemon."""
         now = self._clock.mono()
         return next(
             (one for (number, _), (one, _, until) in self._learnt.items() if number == pid and now < until), None
         )
 
     def pid_of(self, word: str) -> int | None:
-        """A pid, or the name that a process has at the daemon that we left it to."""
+        """The pid of a process by its pid, or by its name at the daemon that we left it to."""
         if is_number(word):
             return int(word) if len(word) < 8 else None
         return next((pid for (pid, _), (one, _, _) in self._learnt.items() if one.name == word), None)
 
-    # -- whom to ask
+    # -- which daemons to ask
 
     def _usual(self, owner: int) -> list[str]:
-        """Where daemons that may hold a process of that uid listen: root's and that uid's. Nothing is looked at."""
-        own = [f"/run/user/{owner}/agent-watchdog", f"/tmp/agent-watchdog-{owner}"]  # noqa: S108  asked by that uid
+        """Sockets of daemons that may hold a process of that uid: root's and that uid's. Nothing is accessed."""
+        own = [f"/run/user/{owner}/agent-watchdog", f"/tmp/agent-watchdog-{owner}"]  # noqa: S108 - asked by that uid
         return [sockets.SYSTEM_SOCKET, *(f"{directory}/control.sock" for directory in own)]
 
     def _sockets(self) -> list[str]:
-        """Those that may go before us: root's, and of our own uid. In a thread: a directory may hang."""
+        """Those with precedence over us: root's, and of our own uid. In a thread: a directory may hang."""
         ours = self._socket_path
         there = [path for path in (sockets.SYSTEM_SOCKET, *sockets.own_sockets()) if os.path.lexists(path)]
         return [path for path in dict.fromkeys(there) if path != ours]
 
     async def _ask(self, path: str) -> None:
-        """One that does not answer in time keeps what it held for as long as its process lives."""
+        """A daemon that does not answer in time keeps its former processes for as long as they live."""
         credentials: list[tuple[int, int]] = []
 
         ask = partial(
@@ -200,30 +201,33 @@ class Custodians:
                 self._neighbours.pop(path, None)
 
     async def _proved(self, answer: Json, owner: int) -> tuple[Holder, Identity] | None:
-        """What a helper said, as far as the kernel confirms it. Of another uid's process its owner says nothing."""
+        """A helper's answer, as far as the kernel confirms it.
+
+        An owner's answer does not count for other uids' processes.
+        """
         pid, uid = int(str(answer["pid"])), int(str(answer["uid"]))
         if uid not in (ROOT, owner) or (self._me.uid == ROOT and uid == ROOT != owner):
-            return None  # root's daemons are asked by us, not by a user
+            return None  # we ask root's daemons, a user does not
         seen = (await look_at([pid], self._host))[pid]
         if not isinstance(seen, Seen) or seen.uids.one != uid:
             return None
         daemon = DaemonProcess(uid, pid, seen.identity.start_ticks)
         return Holder(daemon, str(answer["socket"]), str(answer["agent_id"]), str(answer["name"])), seen.identity
 
-    # -- what follows
+    # -- consequences
 
     def settle(self, agent: Agent) -> None:
-        """Leave an agent to the daemon whose it is, or take it over from one that is gone; by the last look."""
+        """Leave an agent to the daemon that it belongs to, or take it over from one that is gone; by the last round."""
         holder = self._holder(agent)
         if holder is not None:
             if agent.owner.elsewhere != holder:
                 agent.left_to(holder)
                 self._kills.cancel_automatic(agent, f"watched by {holder}")
-                self._tell("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
+                self._record("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
         elif agent.owner.elsewhere is not None:
             former = agent.owner.elsewhere
             agent.taken_over()
-            self._tell(
+            self._record(
                 "agent.taken_over", agent, f"{former} is gone, or no longer watches it; its silence starts from zero"
             )
 
@@ -240,7 +244,7 @@ class Custodians:
 
 
 async def _environment(pid: int) -> dict[str, str]:
-    """That of a process of our own uid; none where a read of it hangs."""
+    """The environment of a process of our own uid; empty where reading it hangs."""
     try:
         found: dict[str, str] = await awaited(None, environment, pid)
     except OSError:

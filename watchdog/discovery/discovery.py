@@ -1,4 +1,4 @@
-"""What others know of agents: other daemons of this host, other programs' registries, and what a `run` wrote down.
+"""What other programs know of agents: other daemons of this host, foreign registries, and reports of `run`.
 
 Tests: tests/service/test_wiring.py.
 """
@@ -14,7 +14,7 @@ from watchdog.discovery.stale_entries import StaleEntries
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """The parts that ask them, each by itself: none waits for another."""
+    """The parts that ask them; none waits for another."""
 
     forwarder: Forwarder
     custodians: Custodians

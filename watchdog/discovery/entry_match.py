@@ -1,7 +1,7 @@
-"""An entry of a foreign registry, measured by the kernel: whose process it names, and whether it is that very one.
+"""Matches an entry of a foreign registry with the kernel: which process it names, and whether it is that very one.
 
-The entry is the word of the uid that owns the file. It counts for processes of that uid alone, and a pid in it means
-the process that has it now only where the entry also tells when, or which.
+An entry is a claim of the uid that owns the file. It counts for processes of that uid alone, and a pid in it means the
+process that has the pid now only if the entry also says when it was written, or which process it means.
 """
 
 import os
@@ -37,34 +37,34 @@ from watchdog.processes.reader import awaited
 
 T = TypeVar("T")
 Json = dict[str, object]
-Double = int | OSError  # the pid here of another process with a number, or why nobody could look for one
-MOST_FURTHER = 8  # processes of one entry beside its main one: each look asks the kernel about each, 160 µs
+Double = int | OSError  # the pid here of another process with that number, or why the search failed
+MOST_FURTHER = 8  # processes of one entry beside its main one: each costs 160 µs of kernel queries per look
 
 
 class MatchResult(StrEnum):
-    """What the kernel says of the process that an entry names."""
+    """The kernel's answer about the process that an entry names."""
 
     PROVED = "proved"  # it is that very process
-    UNPROVED = "unproved"  # a process of that uid has the pid; whether it is that one, nothing tells
-    GONE = "gone"  # no such process any more, or another one that has its pid
-    STRANGER = "stranger"  # a process that was there before the entry, and is not the one that it means
+    UNPROVED = "unproved"  # a process of that uid has the pid, but nothing says whether it is that one
+    GONE = "gone"  # no such process any more, or another one has its pid
+    STRANGER = "stranger"  # a process that existed before the entry, and is not the one that it means
     OTHERS = "others"  # another uid's, or never an agent (the daemon itself): nothing is done
-    UNSEEN = "unseen"  # no pid yet, or the look failed: nothing is known
+    UNSEEN = "unseen"  # no pid yet, or the query failed: nothing is known
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The answer, in words too. `taken` is set where the process may be registered."""
+    """The result, also as text. `taken` is set where the process may be registered."""
 
     standing: MatchResult
     why: str = ""
     taken: ProcessClaim | None = None
 
 
-def told_by(answer: object, uid: int) -> tuple[list[Entry], list[str]]:
-    """What the helper tells, and what is wrong with those that are none. Raises OwnerCallFailed.
+def parse_entries(answer: object, uid: int) -> tuple[list[Entry], list[str]]:
+    """The entries in a helper's answer, and the errors in malformed ones. Raises OwnerCallFailed.
 
-    One that is none and has a key is `unread`: whoever stood there before is not gone.
+    A malformed entry with a key is `unread`: the agent that was listed there has not disappeared.
     """
     if not isinstance(answer, list):
         raise OwnerCallFailed("garbled", "its helper's answer is not a list")
@@ -81,7 +81,7 @@ def told_by(answer: object, uid: int) -> tuple[list[Entry], list[str]]:
 
 
 def unread_of(entry: Listed, unread: Iterable[Entry]) -> str:
-    """Why what stands in that entry cannot be read, by those that say so; "": it can be, or it is not there."""
+    """Why this entry cannot be read, according to `unread` entries; "": it can be, or it is not there."""
     return next((one.unread for one in unread if entry.key == one.key or _is_below(entry.key, one.key)), "")
 
 
@@ -90,16 +90,16 @@ def _is_below(key: str, above: str) -> bool:
 
 
 async def looks(told: Iterable[Entry], host: str) -> dict[int, Look]:
-    """What the kernel shows of the processes that entries name, all at once: one that hangs holds up nobody else."""
+    """The kernel's view of the processes that entries name, in one call: one that hangs delays no other."""
     pids = {pid for entry in told for pid in (entry.pid, *entry.also[:MOST_FURTHER]) if pid is not None}
     return await look_at(pids, host) if pids else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """When an entry came, as earlier looks at its registry show, in seconds of boot time.
+    """When an entry came, by earlier reads of its registry, in seconds of boot time.
 
-    `came`: after that moment; None: it was there at the first look. `first`: when it was seen first. `zone`: see
+    `came`: after that moment; None: it was there at the first read. `first`: when it was first seen. `zone`: see
     `core.provenance`.
     """
 
@@ -109,8 +109,9 @@ class Arrival:
 
 
 async def doubles(told: Iterable[Entry], seen: Mapping[int, Look], uid: int) -> dict[int, Double]:
-    """Of the numbers of living processes that these entries tell, without when it began: who else has it, in a
-    container.
+    """Processes in containers that share a pid number with an entry.
+
+    For the numbers of living processes in entries that do not say when the process began.
     """
     wanted = {entry.pid for entry in told if entry.living and entry.ticks is None and entry.started is None}
     numbers = tuple(number for number in wanted if number is not None and isinstance(seen.get(number), Seen))
@@ -131,7 +132,7 @@ def look(
     arrival: Arrival = Arrival(),
     double: Double | None = None,
 ) -> Match:
-    """Whose process it is, and which, as was `seen`. `uid` owns the registry. `double`: see `doubles`."""
+    """Match an entry against the kernel's view `seen`. `uid` owns the registry. `double`: see `doubles`."""
     if entry.uid != uid:
         return Match(MatchResult.OTHERS, f"its file is uid {entry.uid}'s, the registry's owner is uid {uid}")
     if entry.pid is None:
@@ -179,10 +180,10 @@ def _named(
     epoch = now.wall.timestamp() - now.boot
     came = None if arrival.came is None else epoch + arrival.came
     first, leads = epoch + arrival.first, _leads(seen.get(identity.pid))
-    return named(_told(entry), began(identity, now), came=came, first=first, leads=leads, zone=arrival.zone)
+    return named(_reported_time(entry), began(identity, now), came=came, first=first, leads=leads, zone=arrival.zone)
 
 
-def _told(entry: Entry) -> ToldTime:
+def _reported_time(entry: Entry) -> ToldTime:
     return ToldTime(
         entry.since,
         entry.since_local,
@@ -199,7 +200,7 @@ def _leads(seen: Look | None) -> bool:
 
 
 def _is_thread(entry: Entry, seen: Look, now: Instant, arrival: Arrival) -> bool:
-    """Whether its number is a thread's, and perhaps of the one it means."""
+    """Whether its number is a thread's, and perhaps of the process that it means."""
     if not isinstance(seen, ThreadSeen):
         return False
     if entry.ticks is not None:
@@ -208,13 +209,13 @@ def _is_thread(entry: Entry, seen: Look, now: Instant, arrival: Arrival) -> bool
 
 
 def _may_mean(entry: Entry, began: float, arrival: Arrival) -> bool:
-    """Whether what began then was there when its number can have been written."""
-    latest = _told(entry).latest(arrival.zone)
+    """Whether a process that began then existed when the number can have been written."""
+    latest = _reported_time(entry).latest(arrival.zone)
     return latest is None or began <= latest + SLACK
 
 
-def tells(entry: Entry) -> bool:
-    """Whether it says which process has its pid, or when it was written down."""
+def identifies_process(entry: Entry) -> bool:
+    """Whether it says which process has its pid, or when it was written."""
     return entry.ticks is not None or entry.since is not None
 
 
@@ -227,7 +228,10 @@ def names(entry: Entry, agent: Agent, boot_id: str, now: Instant, arrival: Arriv
 def proves(
     entry: Entry, agent: Agent, boot_id: str, now: Instant, seen: Mapping[int, Look], arrival: Arrival = Arrival()
 ) -> bool:
-    """Whether it means the main process of that agent and no other: it says which, or its beats have told its zone."""
+    """Whether it means the main process of that agent and no other.
+
+    Proof is that it says which process it means, or that its beats have shown its time zone.
+    """
     one = _numbered(entry, agent, boot_id)
     if one is None:
         return False
@@ -235,7 +239,7 @@ def proves(
 
 
 def _numbered(entry: Entry, agent: Agent, boot_id: str) -> Identity | None:
-    """The main process of that agent, where the entry tells its number, whenever that was."""
+    """The main process of that agent, if the entry has its number, whenever written."""
     one = agent.identity
     if one is None or one.pid != entry.pid or entry.ticks not in (None, one.start_ticks):
         return None
@@ -243,16 +247,16 @@ def _numbered(entry: Entry, agent: Agent, boot_id: str) -> Identity | None:
 
 
 def before_its_process(entry: Entry, agent: Agent, now: Instant, arrival: Arrival = Arrival()) -> bool:
-    """Whether its heartbeat is older than the process of that agent, whose start may tell in which zone it writes."""
+    """Whether its heartbeat is older than that agent's process, whose start may reveal the entry's time zone."""
     if entry.beat_at is None or agent.identity is None:
         return False
     start = began(agent.identity, now)
-    zone = _told(entry).by_start(start) if arrival.zone is None else arrival.zone
+    zone = _reported_time(entry).by_start(start) if arrival.zone is None else arrival.zone
     return entry.beat_at + (zone or 0.0) < start - SLACK
 
 
 def began(identity: Identity, now: Instant) -> float:
-    """When a process of this boot was started, in epoch seconds of the clock as it is now."""
+    """When a process of this boot was started, in epoch seconds of the present clock."""
     return _epoch(identity.start_ticks, now)
 
 
@@ -261,7 +265,7 @@ def _epoch(ticks: int, now: Instant) -> float:
 
 
 def further(entry: Entry, seen: Mapping[int, Look], uid: int, fleet: Fleet) -> tuple[Identity, ...]:
-    """Its first further processes; of those only that the kernel shows as his, and that are no other agent's."""
+    """Its first further processes, only those of that uid according to the kernel that belong to no other agent."""
     found = []
     for pid in entry.also[:MOST_FURTHER]:
         try:
@@ -272,7 +276,7 @@ def further(entry: Entry, seen: Mapping[int, Look], uid: int, fleet: Fleet) -> t
 
 
 def listed(kind: str, path: str, entry: Entry, proved: bool) -> Listed:
-    """The entry as it is kept with its agent, but for further processes."""
+    """The entry as stored with its agent, without further processes."""
     return Listed(
         kind=kind,
         path=path,
@@ -288,7 +292,7 @@ def listed(kind: str, path: str, entry: Entry, proved: bool) -> Listed:
 
 
 def shown(kind: str, entry: Entry, uid: int, why: str) -> Json:
-    """One that is not watched, as `list` has agents."""
+    """An entry that is not watched, in the format of `list`."""
     return {
         "agent_id": None,
         "name": entry.name[:64],
@@ -307,8 +311,9 @@ def shown(kind: str, entry: Entry, uid: int, why: str) -> Json:
 
 
 def registration_requests(kind: str, entry: Entry, listed: Listed) -> list[RegistrationRequest]:
-    """What to ask for, the fullest first: all that can be read; without what another agent may stand against; by
-    another name. Raises BadRequest when even its pid or its rhythm is none.
+    """Requests to try, the fullest first: all readable fields; without fields that may conflict; with another name.
+
+    Raises BadRequest when even its pid or its rhythm is unusable.
     """
     name = entry.name if name_problem(entry.name) is None else name_for(entry.name, kind)
     full = RegistrationRequest(
@@ -330,5 +335,5 @@ def registration_requests(kind: str, entry: Entry, listed: Listed) -> list[Regis
 
 
 def _readable(field: str, value: T) -> T | None:
-    """The value, or None where no registration may have it in that field."""
+    """The value, or None if a registration cannot have it in that field."""
     return value if value and field_problem(field, value) is None else None

@@ -1,11 +1,10 @@
-"""One `[[source]]`: another program's registry, read by its owner's helper, and what follows for its agents.
+"""One `[[source]]`: another program's registry, read by its owner's helper, and the consequences for its agents.
 
-    read -> a new entry is registered by the identity that the kernel tells -> other content is a beat
-         -> an entry whose process is gone is closed there (`stale_entries`) -> an agent whose entry is gone is
-            reported, and stays watched
+read -> register a new entry by the identity that the kernel reports -> treat changed content as a beat -> close an
+entry there whose process is gone (`stale_entries`) -> report an agent whose entry is gone, keep watching it
 
 A registry whose program beats is a promise, in that program's own rhythm; any other one promises nothing. An agent of a
-registry ends like any other; its entry is closed last, by the hook `registry_entry`.
+registry is killed like any other; its entry is closed last, by the hook `registry_entry`.
 """
 
 import os
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from watchdog.agents.agent import Agent
-from watchdog.agents.heartbeat import newer_word
+from watchdog.agents.heartbeat import newer_beat
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import Look
 from watchdog.agents.registration import Registrar
@@ -37,24 +36,24 @@ from watchdog.probes import session_files
 from watchdog.processes.identity import presence
 from watchdog.telemetry import logger
 
-DEADLINE = 3.0  # seconds for one look
+DEADLINE = 3.0  # seconds for one read
 PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
-MOST_TEMP = 32  # files that one entry leaves behind
-MOST_LISTED = MOST_ENTRIES  # of one agent: a program that gives its entry another key at each look has more and more
-MISSED = 2  # looks that do not find an entry until it counts as gone: a file may be just being replaced
+MOST_TEMP = 32  # temporary files recorded of one entry
+MOST_LISTED = MOST_ENTRIES  # of one agent: a program that changes an entry's key at each read makes more and more
+MISSED = 2  # reads without an entry until it counts as gone: a file may be in the middle of being replaced
 FULL = (
     f"{MOST_ENTRIES + 1} living entries or more, of which {MOST_ENTRIES} are watched, as many as one uid may have"
     " agents: the others are not; stop those that are not needed, or spread them over registries of several users"
 )
-REPORTED_AT_ONCE = 16  # drifts of one look: with 256 new ones each time the log would hold nothing else
+REPORTED_AT_ONCE = 16  # drifts of one read: with 256 new ones each time the log would hold nothing else
 Json = dict[str, object]
 Known = tuple[Agent, Listed]
-EntryOf = tuple[str, str]  # the agent, and the key of its entry: it may have several in one registry
+EntryOf = tuple[str, str]  # agent id and key of its entry: it may have several in one registry
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
 
 
 class RegistryLocked(OwnerCallFailed):
-    """A registry cannot be read: a process stands still with its lock. `holders`: that one, then those above it."""
+    """A registry cannot be read: a stopped process holds its lock. `holders`: that process, then its ancestors."""
 
     def __init__(self, words: str, holders: tuple[int, ...]) -> None:
         super().__init__("busy", words)
@@ -75,7 +74,7 @@ class ImportParts:
 
 
 class ForeignRegistry:
-    """What was found in one registry at the last look, and how its looks went. `shown`: the entries not watched."""
+    """State of one registry since the last read, and the success of reads. `shown`: the entries not watched."""
 
     def __init__(self, kind: str, path: str, parts: ImportParts) -> None:
         self.kind = kind
@@ -89,30 +88,31 @@ class ForeignRegistry:
         self._uid = os.geteuid()  # its owner
         self._after_seconds: float | None = None
         self._writes: list[Awaitable[object]] = []
-        # How its looks went.
-        self._late = 0  # looks in a row that had no answer in time
-        self._failed = 0  # looks in a row that could not read it
+        # Success of the reads.
+        self._late = 0  # reads in a row without an answer in time
+        self._failed = 0  # reads in a row that failed
         self._not_before = 0.0  # monotonic
-        self._reported = False  # that it cannot be read, or not all of it
-        self._full = False  # more living entries than are watched: reported
-        self._held_by: tuple[int, ...] = ()  # at the last look: the process that stands still with its lock, first
-        self._looked: float | None = None  # boot time of the last look that found anything out
-        # What stood there at the last look.
+        self._reported = False  # that it cannot be read completely
+        self._full = False  # there are more living entries than are watched: reported
+        self._held_by: tuple[int, ...] = ()  # at the last read: the stopped process with its lock, first
+        self._looked: float | None = None  # boot time of the last successful read
+        # State of the entries at the last read.
         self._arrivals: dict[EntryOf, entry_match.Arrival] = {}  # of each entry, by key and token
         self._beats: dict[EntryOf, str | None] = {}
-        self._heard: dict[EntryOf, tuple[str | None, str | None, str]] = {}  # beat, state and note of each agent's
-        self._missing: dict[str, int] = {}  # by agent, looks in a row that did not find its entry
+        # beat, state and note of each agent's entry
+        self._last_beats: dict[EntryOf, tuple[str | None, str | None, str]] = {}
+        self._missing: dict[str, int] = {}  # by agent, reads in a row without its entry
         self._named: dict[EntryOf, tuple[Identity, ...]] = {}  # further processes
-        self._drifts: dict[str, float] = {}  # by key, reported already, and when seen last (monotonic)
-        # What this look finds.
+        self._drifts: dict[str, float] = {}  # by key: reported drifts, and when last seen (monotonic)
+        # Results of this read.
         self._seen: dict[int, Look] = {}  # of the processes that entries name
-        self._doubles: dict[int, entry_match.Double] = {}  # of those whose entry is new
-        self._unheard_agents: list[str] = []  # those whose beats cannot be read or written, and why
+        self._doubles: dict[int, entry_match.Double] = {}  # of those with a new entry
+        self._unheard_agents: list[str] = []  # agents whose beats cannot be read or written, and why
         self._looks_unheard = 0  # in a row
         self._lines = 0  # of drifts
 
     def writes(self) -> list[Awaitable[object]]:
-        """What was asked of the daemon's own registry and is not awaited yet; each once."""
+        """Writes to the daemon's own registry that are not awaited yet; each is returned once."""
         writes, self._writes = self._writes, []
         return writes
 
@@ -120,9 +120,9 @@ class ForeignRegistry:
         self._parts.recorder.event(event, source=self.kind, path=self.path, **fields)
 
     async def look(self, after_seconds: float | None, user: str) -> None:
-        """Read it, and go by it; whatever goes wrong is reported once, and raises nothing.
+        """Read it and apply it; errors are reported once, and none is raised.
 
-        `after_seconds`: the promise that counts instead of its own ones. `user`: its owner; "": the daemon's own user.
+        `after_seconds`: a promise that replaces its own. `user`: its owner; "": the daemon's own user.
         """
         self._after_seconds = after_seconds
         now = self._clock.mono()
@@ -133,15 +133,15 @@ class ForeignRegistry:
         except OwnerCallFailed as error:
             self._unread(error)
             return
-        with logger.caused_by(self._uid):  # who may write what stands there
+        with logger.caused_by(self._uid):  # the owner can write any content there
             await self._read(now)
 
     async def _read(self, now: float) -> None:
-        """What it says now, as its owner; `now`: when the look began."""
+        """Its present content, read as its owner; `now`: when the read began."""
         try:
             args = {"kind": self.kind, "path": self.path}
             answer = await self._parts.helpers.call(self._uid, "source_discover", args, DEADLINE)
-            told, problems = entry_match.told_by(answer, self._uid)
+            told, problems = entry_match.parse_entries(answer, self._uid)
             for holder in (one for one in told if one.holders):
                 raise RegistryLocked(holder.note, holder.holders)
         except OwnerCallFailed as error:
@@ -171,7 +171,7 @@ class ForeignRegistry:
             except (OSError, WatchdogError) as error:
                 self._show(entry, str(error))
         self._drifts = {drift: seen for drift, seen in self._drifts.items() if seen >= now}
-        self._miss(told, unread)
+        self._note_missing(told, unread)
         for one in unread:
             if not any(entry_match.unread_of(own, [one]) for agents in known.values() for _, own in agents):
                 self._show(one, one.unread)
@@ -179,10 +179,9 @@ class ForeignRegistry:
             self._event("source.unread", why=why)
 
     def _unread(self, error: OwnerCallFailed) -> None:
-        """It cannot be read: reported once. After a second such look its agents are not judged by their silence.
+        """It cannot be read: reported once. After a second such read its agents are not judged by their silence.
 
-        But for the agent that stands still and keeps all others from reading it: from the first such look on the
-        silence of that one counts.
+        Except a stopped agent that keeps all others from reading it: its silence counts from the first such read on.
         """
         if error.reason == "closed":
             return
@@ -204,18 +203,18 @@ class ForeignRegistry:
             elif agent.heartbeat.silence.hindrance.unread is not None:
                 agent.heartbeat.silence.read_again()
             elif holders != self._held_by:
-                agent.heartbeat.silence.forgive()  # a beat right before it was not seen
+                agent.heartbeat.silence.grant_fresh_limit()  # a beat right before it was not seen
         self._held_by = holders
 
     def _first_of(self, pids: tuple[int, ...], uid: int) -> Agent | None:
-        """The nearest agent of that uid: what a child does for its agent is that agent's doing, not one's above it."""
+        """The nearest agent of that uid: a child acts for its own agent, not for that agent's ancestors."""
         mains = {one.identity.pid: one for one in self._fleet if one.identity and one.reg.owner_uid == uid}
         return next((mains[pid] for pid in pids if pid in mains), None)
 
     # -- one entry
 
     async def _take(self, entry: Entry, known: list[Known]) -> None:
-        """Go by what an entry says of an agent; a new one is registered. `known`: agents that have had this entry.
+        """Apply an entry to its agent; a new one is registered. `known`: agents that have had this entry.
 
         Raises WatchdogError, OSError.
         """
@@ -233,18 +232,18 @@ class ForeignRegistry:
             if own.token != entry.token and not self._names(entry, agent):
                 agent = None  # another run has its place by now
             elif not entry.living:
-                return  # `_miss` reports it
+                return  # `_note_missing` reports it
             else:
                 await self._refresh(agent, own, entry)
         if agent is None:
             agent = next((one for one in self._fleet if self._names(entry, one)), None)
             if not entry.living or (agent is not None and not agent.reg.owner_uid == self._uid == entry.uid):
-                return  # a file says nothing about another owner's agent
+                return  # a file proves nothing about another owner's agent
             if agent is not None:
                 await self._attach(agent, entry)
         if agent is not None:
             self._stale.clear(self.kind, self.path, entry)
-            await self._hear(agent, entry)
+            await self._apply_beat(agent, entry)
             return
         double = self._doubles.get(entry.pid or 0)
         now, arrival = self._clock.now(), self._arrival(entry)
@@ -265,13 +264,13 @@ class ForeignRegistry:
             await self._register(entry, found)
 
     def _refuse(self, entry: Entry, why: str) -> None:
-        """It is not watched, and nothing is done because of it: shown, and reported once."""
+        """It is not watched, and has no effect: shown, and reported once."""
         self._show(entry, why)
         if self._newly_drifts(entry, self._clock.mono()):
             self._event("source.drift", name=entry.name, why=why)
 
     def _known(self) -> dict[str, list[Known]]:
-        """The agents with an entry in here, by its key: two where another run has the entry of one that lives."""
+        """The agents with an entry in here, by its key: two if a new run took over the entry of a living one."""
         found: dict[str, list[Known]] = {}
         for agent in self._fleet:
             for own in self._listed(agent):
@@ -286,15 +285,15 @@ class ForeignRegistry:
         return entry_match.proves(entry, agent, self._registrar.boot_id, now, self._seen, arrival)
 
     async def _register(self, entry: Entry, found: Match) -> None:
-        """Register the process that it means, as fully as other agents let it. Raises WatchdogError."""
+        """Register the process that it means, with as many fields as other agents permit. Raises WatchdogError."""
         uid, registrar = self._uid, self._registrar
         peer, proved = Peer(uid, uid, os.getpid()), found.standing is MatchResult.PROVED
         listed = entry_match.listed(self.kind, self.path, entry, proved)
         if registrar.take_share(uid) > WAIT:
-            return  # its owner's file comes and goes faster than its share: the next look tries again
+            return  # its owner exceeds the share for new agents: the next read tries again
         async with registrar.turn_of_its_user(uid):
             if any(self._names(entry, agent) for agent in self._fleet):
-                return  # its hook was faster: the next look attaches the entry to that agent
+                return  # its hook was faster: the next read attaches the entry to that agent
             for request in entry_match.registration_requests(self.kind, entry, listed):
                 try:
                     agent = (await registrar.register(request, peer, found.taken)).agent
@@ -305,11 +304,11 @@ class ForeignRegistry:
                 raise refusal
         self._stale.remember(self.kind, self.path, entry, agent.agent_id)
         _remember(agent, listed)
-        await self._hear(agent, entry, first=True)
+        await self._apply_beat(agent, entry, first=True)
 
     async def _attach(self, agent: Agent, entry: Entry) -> None:
-        """Keep the entry with an agent that was registered another way: it is closed with that agent."""
-        listed = entry_match.listed(self.kind, self.path, entry, entry_match.tells(entry))
+        """Store the entry with an agent that was registered another way: it is closed with that agent."""
+        listed = entry_match.listed(self.kind, self.path, entry, entry_match.identifies_process(entry))
         others = tuple(
             one for one in agent.reg.entries if (one.kind, one.path, one.key) != (self.kind, self.path, entry.key)
         )
@@ -318,7 +317,7 @@ class ForeignRegistry:
         await self._keep(agent, (*others, listed))
 
     async def _refresh(self, agent: Agent, own: Listed, entry: Entry) -> None:
-        """Keep what its program says now: how to end it may change while it lives."""
+        """Store the present content: how to stop it may change while it lives."""
         new = replace(
             own,
             token=entry.token,
@@ -327,7 +326,7 @@ class ForeignRegistry:
             resume=entry.resume,
             stop=entry.stop,
             pane=entry.pane,
-            temp=tuple(dict.fromkeys([*own.temp, *entry.temp]))[:MOST_TEMP],  # its end must not hide what it had
+            temp=tuple(dict.fromkeys([*own.temp, *entry.temp]))[:MOST_TEMP],  # its exit must not hide former ones
         )
         if entry.also or own.also:
             new = replace(new, also=self._also(agent, own, entry))
@@ -336,9 +335,9 @@ class ForeignRegistry:
         self._stale.remember(self.kind, self.path, entry, agent.agent_id)
 
     def _also(self, agent: Agent, own: Listed, entry: Entry) -> tuple[Identity, ...]:
-        """Its further processes, each from the second look on: the end of one that is named only once means nothing.
+        """Its further processes, each from the second read on: the exit of one that was named only once means nothing.
 
-        One that has ended stays: its end is the agent's, whether the registry names it still or not.
+        One that has exited stays: its exit is the agent's, whether the registry still names it or not.
         """
         before = self._named.get((agent.agent_id, entry.key), ())
         named = self._named[agent.agent_id, entry.key] = entry_match.further(entry, self._seen, self._uid, self._fleet)
@@ -350,24 +349,24 @@ class ForeignRegistry:
         for one in listed:
             _remember(agent, one)
 
-    # -- what it says
+    # -- beats
 
-    async def _hear(self, agent: Agent, entry: Entry, *, first: bool = False) -> None:
-        """Other content than at the last look is a beat; what stood there at the first look is only the beginning."""
+    async def _apply_beat(self, agent: Agent, entry: Entry, *, first: bool = False) -> None:
+        """Content that changed since the last read is a beat; the content of the first read is only the baseline."""
         word = (entry.beat, entry.state, entry.note)
         where = agent.agent_id, entry.key
-        former = self._heard.get(where)
+        former = self._last_beats.get(where)
         held = self._is_held_to(agent)
         if entry.beat is None and held and agent.heartbeat.said.promised and (entry.unheard or (former and former[0])):
-            # Its registry has heard from it, and does not show when: what is compared stays what it was.
+            # Its registry has had a beat without a visible time: the baseline stays.
             self._cannot_hear(agent, entry.unheard or "it shows none any more, and did before")
             return
-        self._heard[where] = word
+        self._last_beats[where] = word
         if agent.status not in _SPOKEN:
             return
         state = State(entry.state) if entry.state in set(State) else None
-        if agent.heartbeat.said.promised and not held:  # its own words, by hooks perhaps, say more, but not all
-            newer = newer_word(agent.heartbeat, state, entry.state_since)
+        if agent.heartbeat.said.promised and not held:  # its own beats, by hooks perhaps, say more, but not all
+            newer = newer_beat(agent.heartbeat, state, entry.state_since)
             if newer is not None:
                 now = self._clock.now()
                 agent.beat(newer, now.mono, now.wall)
@@ -380,7 +379,7 @@ class ForeignRegistry:
                 state is not agent.heartbeat.said.state or entry.note != (agent.heartbeat.said.note or "")
             )
             if agent.heartbeat.said.promised or not (said or (former is not None and former != word)):
-                return  # its own word, by a hook perhaps, says more
+                return  # its own beat, by a hook perhaps, says more
             beat = Beat(state=state, note=entry.note, promises=False)
         elif not first and (former is None or former == word):
             if entry.unheard:
@@ -389,9 +388,9 @@ class ForeignRegistry:
                 agent.heartbeat.silence.read_again()
             return
         elif first and entry_match.before_its_process(entry, agent, self._clock.now(), self._arrival(entry)):
-            return  # a former run's: what it promised it has not begun to keep
+            return  # a former run's: this run has not begun to keep that promise
         else:
-            if not held:  # the first to promise anything: all that follows counts, for a later daemon too
+            if not held:  # the first promise: all that follows counts, for a later daemon too
                 own = [one for one in self._listed(agent) if one.key == entry.key]
                 kept = (replace(one, promises=True) if one in own else one for one in agent.reg.entries)
                 await self._keep(agent, tuple(kept))
@@ -401,25 +400,25 @@ class ForeignRegistry:
         agent.beat(beat, now.mono, now.wall)
 
     def _cannot_hear(self, agent: Agent, why: str) -> None:
-        """It is not judged by its silence while that is so."""
+        """Do not judge it by its silence while this lasts."""
         if agent.status in _SPOKEN:
             self._unheard_agents.append(f"{agent.reg.name}: {why}")
             if agent.heartbeat.silence.hindrance.unread is None:
                 agent.heartbeat.silence.unread_now()
 
     def _end_state(self, agent: Agent, state: State | None, entry: Entry) -> None:
-        """End what no hook tells the end of."""
+        """End a state whose end no hook reports."""
         if (
-            agent.heartbeat.hears
+            agent.heartbeat.reads_answers
             and entry.state_since is not None
             and agent.heartbeat.silence.lasted >= quiet_for(agent.heartbeat.silence.after)
         ):
             session_files.take(agent, state, entry.state_since, self._clock)
 
-    def _miss(self, told: list[Entry], unread: list[Entry]) -> None:
+    def _note_missing(self, told: list[Entry], unread: list[Entry]) -> None:
         """Report living agents whose entry is gone or says "ended", keep watching them, and stop counting silence.
 
-        Of one whose entry cannot be read neither is known: where it beats there, it is not judged until it can be read.
+        If an entry cannot be read, neither is known: an agent that beats there is not judged until it can be read.
         """
         there = {(one.key, one.token) for one in told if one.living}
         missing = dict[str, int]()
@@ -443,13 +442,13 @@ class ForeignRegistry:
                     agent.amend(replace(agent.reg, stall_after=None))
                     agent.heartbeat.release()
         self._missing = missing
-        self._heard = {key: word for key, word in self._heard.items() if self._fleet.get(key[0]) is not None}
-        self._named = {key: named for key, named in self._named.items() if key in self._heard}
+        self._last_beats = {key: word for key, word in self._last_beats.items() if self._fleet.get(key[0]) is not None}
+        self._named = {key: named for key, named in self._named.items() if key in self._last_beats}
 
-    # -- from one look to the next
+    # -- from one read to the next
 
     def _note_arrivals(self, told: list[Entry], now: Instant) -> None:
-        """Note which of these are new since the last look, and what their beats show of their time zone."""
+        """Record which entries are new since the last read, and the time zone that their beats reveal."""
         former, self._arrivals = self._arrivals, {}
         beats, self._beats = self._beats, {}
         for entry in told:
@@ -469,7 +468,7 @@ class ForeignRegistry:
         self.shown.append(entry_match.shown(self.kind, entry, self._uid, why))
 
     def _newly_unheard(self) -> str:
-        """What to report of those: once, at the second look in a row, as a file may be just being written."""
+        """New problems with reading beats: reported once, at the second read in a row (a write may be in progress)."""
         self._looks_unheard = self._looks_unheard + 1 if self._unheard_agents else 0
         if self._looks_unheard != 2:
             return ""
@@ -483,7 +482,7 @@ class ForeignRegistry:
         return self._full and not former
 
     def _newly_drifts(self, entry: Entry, now: float) -> bool:
-        """Whether to report that: once as long as it lasts, however its words change, and of many only some."""
+        """Whether to report this drift: once as long as it lasts, however its text changes, and only some of many."""
         new = entry.key not in self._drifts
         if new and self._lines >= REPORTED_AT_ONCE:
             return False
@@ -496,12 +495,12 @@ class ForeignRegistry:
         return [one for one in agent.reg.entries if (one.kind, one.path) == (self.kind, self.path)]
 
     def _is_held_to(self, agent: Agent) -> bool:
-        """Whether the beats in here are what it promised: it came from here, or had promised nothing before."""
+        """Whether it promised the beats in here: it was registered from here, or had promised nothing before."""
         return any(agent.reg.source == self.kind or one.promises for one in self._listed(agent))
 
 
 def _remember(agent: Agent, listed: Listed) -> None:
-    """Further processes of the agent belong to its tree, whatever started them."""
+    """Add further processes of the agent to its tree, whatever started them."""
     known = {member.identity for member in agent.tree.members}
     agent.tree.remember(
         tuple(TreeMember(one, 0, agent.reg.owner_uid, "", "", "remembered") for one in listed.also if one not in known)

@@ -1,7 +1,7 @@
-"""What foreign registries still keep of an agent that has ended: taken out of them when a person asks for it.
+"""Removes the remains of an ended agent from foreign registries, at a person's request.
 
-At its end its entries were closed by a hook. What is left (a registered name, messages, a row that could be resumed)
-belongs to the same key and to nobody's living process: each registry is read anew, and written by compare-and-set.
+Its entries were closed by a hook when it ended. Remains (a registered name, messages, a resumable row) have the same
+key and belong to no living process: each registry is read again, and written by compare-and-set.
 """
 
 from datetime import datetime
@@ -17,9 +17,9 @@ _SECONDS = 30.0
 async def remove_entries(
     helpers: HelperPool, row: AgentRow, by: str, now: datetime, *, resumable: bool, with_messages: bool
 ) -> list[str]:
-    """What was done in each registry in which the agent stood, in words; a fault is one of them.
+    """The result for each registry that listed the agent, as text; errors are included.
 
-    `by`: who asked for it. `now` stands for the time of its end where none is known.
+    `by`: who asked for it. `now` replaces the time of its end if that is unknown.
     """
     told = []
     at = now if row.completed_at is None else row.completed_at
@@ -30,7 +30,9 @@ async def remove_entries(
     for place in row.registration.entries:
         uid, where = row.registration.owner_uid, {"kind": place.kind, "path": place.path}
         try:
-            there = [entry_of(one) for one in await helpers.call_alone(uid, "source_discover", where, _SECONDS)]
+            there = [
+                entry_of(one) for one in await helpers.call_in_fresh_helper(uid, "source_discover", where, _SECONDS)
+            ]
             entry = next((one for one in there if one.key == place.key), None)
             if entry is None or _lives(entry):
                 told.append(
@@ -38,7 +40,7 @@ async def remove_entries(
                 )
                 continue
             args = {**where, "key": place.key, "token": entry.token, "end": end_json(end)}
-            done = await helpers.call_alone(uid, "source_forget", args, _SECONDS)
+            done = await helpers.call_in_fresh_helper(uid, "source_forget", args, _SECONDS)
             told.append(f"{place.kind}: {done['message']}")
         except (OwnerCallFailed, ValueError) as error:
             told.append(f"{place.kind}: {error}")
@@ -46,5 +48,5 @@ async def remove_entries(
 
 
 def _lives(entry: Entry) -> bool:
-    """Whether somebody may stand behind it: then it is the sweep's affair."""
+    """Whether a process may belong to it: then it is left to the sweep."""
     return entry.living and entry.pid is not None

@@ -1,4 +1,4 @@
-"""Passes on what we are told of an agent that another daemon holds: its program may reach nobody else.
+"""Passes on messages of agents that another daemon holds: their program may reach only us.
 
 Tests: tests/e2e/test_one_daemon.py.
 """
@@ -16,13 +16,13 @@ from watchdog.core.ownership import ROOT
 from watchdog.core.sd_notify import Words, parse_datagram, words_of
 from watchdog.errors import DaemonUnreachable, WatchdogError
 
-ANSWER = 1.0  # seconds that another daemon has for one answer
-MOST_WAITING = 256  # words that are to be passed on
+ANSWER = 1.0  # seconds for an answer of another daemon
+MOST_WAITING = 256  # messages queued to be passed on
 Json = dict[str, object]
 
 
 class Forwarder:
-    """Speaks to other daemons as our own uid. `pool` has threads for that, and for whoever else asks them."""
+    """Talks to other daemons as our own uid. `pool` has threads for that, shared by all callers."""
 
     def __init__(self) -> None:
         self.pool = Pool(4, "another daemon")
@@ -30,9 +30,9 @@ class Forwarder:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def pass_on(self, holder: Holder, method: str, path: str, body: object) -> tuple[int, Json]:
-        """Say to that daemon what was said to us, as our own uid. Raises DaemonUnreachable.
+        """Repeat a request to us at that daemon, as our own uid. Raises DaemonUnreachable.
 
-        Never by root's daemon to a user's: it speaks at no path that a user controls.
+        Root's daemon never does this to a user's daemon: it uses no path that a user controls.
         """
         if os.geteuid() == ROOT and holder.daemon.uid != ROOT:
             raise DaemonUnreachable(f"it is watched by {holder}; report it there")
@@ -45,8 +45,8 @@ class Forwarder:
         finally:
             self._waiting -= 1
 
-    def heard(self, agent: Agent, data: bytes, main: bool) -> None:
-        """A datagram of an agent that is another daemon's came to our socket of it."""
+    def forward(self, agent: Agent, data: bytes, main: bool) -> None:
+        """A datagram of an agent that belongs to another daemon arrived at our socket for it."""
         words = words_of(parse_datagram(data), from_main=main)
         if agent.owner.elsewhere is not None and words is not None and self._waiting < MOST_WAITING:
             path = f"/v1/agents/{agent.owner.elsewhere.agent_id}/beat"
@@ -59,7 +59,7 @@ class Forwarder:
             await self.pass_on(holder, "POST", path, words)
 
     def close(self) -> None:
-        """No more words are passed on."""
+        """Stop passing messages on."""
         for task in self._tasks:
             task.cancel()
         self.pool.close(0.0, cancel=True)

@@ -1,4 +1,4 @@
-"""Agents that `[[source]]`s report: each other program's registry (`foreign_registry`), looked at beside the sweep."""
+"""Agents reported by `[[source]]`s: each other program's registry (`foreign_registry`), read beside the sweep."""
 
 import asyncio
 from contextlib import suppress
@@ -16,7 +16,7 @@ from watchdog.helpers.pool import HelperPool
 
 
 class SourceImporter:
-    """Looks at each source, each within its own deadline; one that hangs or breaks delays no other."""
+    """Reads each source within its own deadline; one that hangs or fails delays no other."""
 
     def __init__(
         self,
@@ -33,20 +33,20 @@ class SourceImporter:
         self._registries: dict[tuple[str, str], ForeignRegistry] = {}  # by kind and path
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from the next look on."""
+        """Apply these settings from the next read on."""
         self._settings = settings
 
     async def look(self) -> None:
-        """Each source once, also one that is named twice: then as it was named last."""
+        """Read each source once; if it is configured twice, the last configuration counts."""
         named = {(source.kind, source.place()): source for source in self._settings.sources}
         self._registries = {key: self._registries.get(key) or ForeignRegistry(*key, self._parts) for key in named}
         looks = (self._registries[key].look(source.after_seconds, source.user) for key, source in named.items())
         await asyncio.gather(*looks)
         for registry in self._registries.values():
             for write in registry.writes():
-                with suppress(WatchdogError):  # that the registry takes nothing is reported by the sweep
+                with suppress(WatchdogError):  # the sweep reports that the registry takes nothing
                     await write
 
     def shown(self) -> list[Json]:
-        """Entries that are not watched (remote, without a pid, another's), as `list` shows them."""
+        """Entries that are not watched (remote, without a pid, another user's), as `list` shows them."""
         return [one for registry in self._registries.values() for one in registry.shown]

@@ -1,10 +1,10 @@
-"""Agents whose whole life no daemon saw: their `run` has written down who they were and how they ended.
+"""Agents that began and ended without a daemon: their `run` has recorded who they were and how they ended.
 
-    read, by each owner's helper -> registered as they would have been, by the uid whose file it is -> closed as gone,
-    with the end that their `run` tells and all hooks -> the report is removed when the row is closed
+read by each owner's helper -> registered as they would have been, for the uid that owns the file -> closed as gone,
+with the exit status that their `run` reports and all hooks -> the report is removed when the row is closed
 
-The same goes for one that was registered and whose pid nobody told. All others are closed by the sweep, which asks for
-their report; here it is only removed. A report that was left for another daemon by name stays.
+The same applies to an agent that was registered without a pid. All others are closed by the sweep, which reads their
+report; here it is only removed. A report that is addressed to another daemon stays.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from watchdog.core.registration import RegistrationRequest, registration_of
 from watchdog.errors import BadRequest, Conflict, OwnerCallFailed, RegistryUnavailable, WatchdogError
 from watchdog.helpers.pool import HelperPool
 from watchdog.kill.worker import KillWorker
-from watchdog.probes.exit_report import DEADLINE, DIRECTORY, end_of, told
+from watchdog.probes.exit_report import DEADLINE, DIRECTORY, end_of, source_of
 from watchdog.telemetry import logger
 
-AT_ONCE = 4  # owners that are asked at a time
+AT_ONCE = 4  # owners that are read concurrently
 MOST = 1024  # reports of one owner in one round
-TOLD = 16  # of one owner, that cannot be taken; the round after tells more
+TOLD = 16  # unusable reports of one owner that are logged per round; the next round logs more
 WHY = "its `run` recorded that it ended when no daemon could be reached"
 
 
 class RunReportImporter:
-    """A job of its own, at start and then as seldom as the reaper. A fault in one owner's files harms no other."""
+    """A job of its own, at start and then as rarely as the reaper. An error in one owner's files affects no other."""
 
     def __init__(
         self,
@@ -56,17 +56,17 @@ class RunReportImporter:
         self._helpers = helpers
         self._recorder = recorder
         self._runtime_dir = runtime_dir
-        self._told: dict[int, frozenset[str]] = {}  # by owner, what cannot be taken
+        self._told: dict[int, frozenset[str]] = {}  # by owner: unusable reports already logged
 
     async def round(self) -> None:
-        """Ask every owner once, and deal with what they left."""
+        """Read the reports of every owner once, and process them."""
         at_once = asyncio.Semaphore(AT_ONCE)
 
         async def of(uid: int) -> None:
             async with at_once:
                 await self._of_owner(uid)
 
-        with suppress(RegistryUnavailable):  # the sweep reports it, the next round goes on
+        with suppress(RegistryUnavailable):  # the sweep reports it, the next round continues
             await asyncio.gather(*map(of, await self._uids()))
 
     async def _uids(self) -> set[int]:
@@ -79,7 +79,7 @@ class RunReportImporter:
         return uids
 
     def _directories(self, uid: int) -> list[str]:
-        """As `cli.run.inbox.open_inbox` chooses."""
+        """The directories that `cli.run.inbox.open_inbox` may choose."""
         fallback = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  read by that uid, as all of these
         beside = f"/tmp/.agent-watchdog-{uid}-*"  # noqa: S108  all of them: client.sockets.fallbacks
         runtime = [f"/run/user/{uid}/agent-watchdog", fallback, beside]
@@ -87,7 +87,7 @@ class RunReportImporter:
         return [f"{directory}/{DIRECTORY}" for directory in dict.fromkeys(own)]
 
     async def _of_owner(self, uid: int) -> None:
-        passed: dict[str, str | None] = {}  # by path, why it was not taken
+        passed: dict[str, str | None] = {}  # by path, why it was not used
         try:
             while len(passed) < MOST:
                 args = {"directories": self._directories(uid), "passed": list(passed)}
@@ -100,11 +100,11 @@ class RunReportImporter:
                     passed[path] = await self._take(uid, path, report)
         except OwnerCallFailed as error:
             passed[f"uid {uid}"] = str(error)
-        except (AttributeError, KeyError, TypeError) as error:  # it is that user's process, which may say anything
+        except (AttributeError, KeyError, TypeError) as error:  # it is that user's process and may answer anything
             passed[f"uid {uid}"] = f"no answer to end_reports: {error!r}"
-        self._tell(uid, {f"{path[:500]}: {why[:500]}" for path, why in passed.items() if why is not None})
+        self._report(uid, {f"{path[:500]}: {why[:500]}" for path, why in passed.items() if why is not None})
 
-    def _tell(self, uid: int, problems: set[str]) -> None:
+    def _report(self, uid: int, problems: set[str]) -> None:
         news = sorted(problems - self._told.get(uid, frozenset()))
         for words in news[:TOLD]:
             with logger.caused_by(uid):
@@ -114,7 +114,7 @@ class RunReportImporter:
         self._told[uid] = frozenset(problems.difference(news[TOLD:]))
 
     async def _take(self, uid: int, path: str, report: object) -> str | None:
-        """Deal with one: None, or why nothing can be done with it. Raises RegistryUnavailable, OwnerCallFailed."""
+        """Process one: None, or why it is unusable. Raises RegistryUnavailable, OwnerCallFailed."""
         agent_id = os.path.basename(path)
         try:
             end = end_of(report)
@@ -131,7 +131,7 @@ class RunReportImporter:
             if agent is None:
                 agent = await self._registered(uid, agent_id, report.get("registration"))
             if agent.identity is None and agent.ending.request_id is None and agent.reg.owner_uid == uid:
-                agent.exit.read(end.exit_code, end.exit_signal, told(end))
+                agent.exit.read(end.exit_code, end.exit_signal, source_of(end))
                 await self._kills.request(agent, Reason.GONE, KillOptions(by_root=uid == 0), f"uid {uid}", WHY)
         except (RegistryUnavailable, OwnerCallFailed):
             raise
@@ -140,7 +140,7 @@ class RunReportImporter:
         return None
 
     async def _registered(self, uid: int, agent_id: str, registration: object) -> Agent:
-        """Register it, without what does not fit any more.
+        """Register it, without fields that conflict by now.
 
         `registration`: the document that its `run` would have sent (POST /agents). Raises BadRequest, Conflict,
         Forbidden, RegistryUnavailable.
@@ -161,7 +161,7 @@ class RunReportImporter:
 
 
 def _variants(asked: RegistrationRequest) -> Iterator[RegistrationRequest]:
-    """Its parent may have ended by now, its temp dir may be another's, and so may its name."""
+    """Its parent may have ended by now; its temp dir and its name may be another's."""
     whole = replace(asked, replace=False, pid=None)
     yield whole
     yield (orphan := replace(whole, parent=None))

@@ -1,8 +1,8 @@
-"""Entries of foreign registries whose process is proved gone, or another's: closed as `lost`; no process is signalled.
+"""Closes entries of foreign registries whose process provably is gone or another's, as `lost`; nothing is signalled.
 
-Not at the first look: an agent that writes its entry again meanwhile lives somewhere, perhaps in a container with pids
-of its own. And beside the looks: a helper for each of a hundred entries, or one that waits for a lock, takes a minute
-in which no beats would be read.
+Not at the first read: an agent that writes its entry again meanwhile lives somewhere, perhaps in a container with pids
+of its own. And beside the reads: with a hundred entries, or a wait for a lock, the helpers take a minute, in which no
+beats would be read.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from watchdog.helpers.pool import HelperPool
 from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.telemetry import logger
 
-LOOKS = 2  # that find the same
-BEATS = 60.0  # seconds that one with a heartbeat of unknown rhythm is watched for another
+LOOKS = 2  # reads with the same finding
+BEATS = 60.0  # seconds that an entry with a heartbeat of unknown rhythm is watched for another beat
 DEADLINE = 10.0  # seconds for closing one
-ROUND = 10.0  # seconds for those of one registry, until another registry's may have to wait for them
+ROUND = 10.0  # seconds for the entries of one registry, until those of other registries may have to wait
 Place = tuple[str, ...]  # kind, path, key, token
 
 
 @dataclass(slots=True)
 class _StaleEntry:
-    """One of them. `told`: the events about it that are logged already."""
+    """One of them. `logged`: the events about it that are already logged."""
 
     entry: Entry
     uid: int  # of the registry's owner
     why: str
     since: float  # monotonic
     looks: int = 0
-    told: set[str] = field(default_factory=set)
+    logged: set[str] = field(default_factory=set)
 
 
 class StaleEntries:
@@ -49,20 +49,21 @@ class StaleEntries:
         self._helpers = helpers
         self._recorder = recorder
         self._known: dict[Place, _StaleEntry] = {}
-        self._agents: dict[Place, str] = {}  # whose entry each is or was, while this daemon lives
+        # by place: the agent that the entry belongs or belonged to, while this daemon runs
+        self._agents: dict[Place, str] = {}
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self._settings = settings
 
     def keep(self, kind: str, path: str, entries: list[Entry]) -> None:
-        """Forget the entries that are not in there any more."""
+        """Drop entries that are no longer in the registry."""
         there = {(kind, path, one.key, one.token) for one in entries}
         self._known = {key: stale for key, stale in self._known.items() if key[:2] != (kind, path) or key in there}
         self._agents = {key: agent for key, agent in self._agents.items() if key[:2] != (kind, path) or key in there}
 
     def remember(self, kind: str, path: str, entry: Entry, agent_id: str) -> None:
-        """Which agent's entry it is; it stays so when that agent has ended."""
+        """Record which agent the entry belongs to, also for after that agent's end."""
         self._agents[kind, path, entry.key, entry.token] = agent_id
 
     def clear(self, kind: str, path: str, entry: Entry) -> None:
@@ -70,7 +71,7 @@ class StaleEntries:
         self._known.pop((kind, path, entry.key, entry.token), None)
 
     def mark_dead(self, kind: str, path: str, entry: Entry, uid: int, why: str) -> None:
-        """One more look found that its process is gone. `uid`: the owner of its registry."""
+        """One more read found that its process is gone. `uid`: the owner of its registry."""
         stale = self._known.setdefault(
             (kind, path, entry.key, entry.token), _StaleEntry(entry, uid, why, self._clock.mono())
         )
@@ -80,7 +81,7 @@ class StaleEntries:
         stale.looks += 1
 
     async def round(self) -> None:
-        """Close entries that are proved dead: once for each look, and as many of each registry as fit in `ROUND`."""
+        """Close entries that are proven dead: once per read, and as many per registry as fit in `ROUND`."""
         registries = dict[Place, list[Place]]()
         for place in self._known:
             registries.setdefault(place[:2], []).append(place)
@@ -91,15 +92,15 @@ class StaleEntries:
         for place in places:
             stale = self._known.get(place)
             if stale is None or not self._due(stale):
-                continue  # since the round began it is not stale any more, or closed
+                continue  # it was closed or is no longer stale since the round began
             if self._clock.mono() >= until:
                 return
             stale.looks = LOOKS - 1
             self._known[place] = self._known.pop(place)  # one that hangs comes last in the next round
             try:
                 await self._close(place, stale)
-            except WatchdogError as error:  # tried again after the next look
-                self._tell(stale, "source.entry_kept", place, str(error))
+            except WatchdogError as error:  # tried again after the next read
+                self._report(stale, "source.entry_kept", place, str(error))
 
     def _due(self, stale: _StaleEntry) -> bool:
         entry = stale.entry
@@ -112,8 +113,8 @@ class StaleEntries:
         entry, uid, why = stale.entry, stale.uid, stale.why
         end = await self._end(place, why)
         evidence = {"source": kind, "path": path, "key": entry.key, "pid": entry.pid}
-        if "history" not in stale.told:  # the intent, once
-            stale.told.add("history")
+        if "history" not in stale.logged:  # the intent, once
+            stale.logged.add("history")
             add, now = self._registry.history.add_event, self._clock.now().wall
             words = f"{entry.name} in {kind}: {why}"
             await self._registry.write(
@@ -121,16 +122,16 @@ class StaleEntries:
             )
         args = {"kind": kind, "path": path, "key": entry.key, "token": entry.token, "end": end_json(end)}
         try:
-            done = await self._helpers.call_alone(uid, "source_forget", args, DEADLINE)
+            done = await self._helpers.call_in_fresh_helper(uid, "source_forget", args, DEADLINE)
         except OwnerCallFailed as error:
             if error.reason != "kept":
                 raise
             return
         if done["became"] == Became.DONE:
-            self._tell(stale, "source.ghost", place, f"{why}; {done['message']}")
+            self._report(stale, "source.ghost", place, f"{why}; {done['message']}")
 
     async def _end(self, place: Place, why: str) -> EntryEnd:
-        """How it ended: as our own row says, where it was an agent of ours whose hook failed; else unknown."""
+        """How it ended: by our own row, if it was our agent and its hook failed; else unknown."""
         now = self._clock.now().wall.timestamp()
         agent_id = self._agents.get(place)
         row = None if agent_id is None else await self._registry.read(self._registry.agents.get, agent_id)
@@ -143,9 +144,9 @@ class StaleEntries:
         task = task or self._settings.policy_for(row.registration).task_status
         return EntryEnd(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
 
-    def _tell(self, stale: _StaleEntry, event: str, place: Place, why: str) -> None:
-        if event not in stale.told:
-            stale.told.add(event)
+    def _report(self, stale: _StaleEntry, event: str, place: Place, why: str) -> None:
+        if event not in stale.logged:
+            stale.logged.add(event)
             with logger.caused_by(stale.uid):
                 self._recorder.event(event, source=place[0], path=place[1], name=stale.entry.name, why=why)
 

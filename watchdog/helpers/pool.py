@@ -148,7 +148,7 @@ class HelperPool:
                 self._retire(uid, helper, patience=0.0)
             raise OwnerCallFailed("late", _no_answer(call, args, uid, timeout)) from None
 
-    async def call_alone(
+    async def call_in_fresh_helper(
         self, uid: int, call: str, args: Mapping[str, object], timeout: float, option: str = "--alone"
     ) -> Any:
         """Ask a helper that is started for this call and ended after it, whatever happens. Raises as `call` does.
@@ -189,7 +189,7 @@ class HelperPool:
         `owner.terminals.panes` (`clear`, too). In a helper of its own: what is typed must not be typed again.
         """
         args = {"pid": pid, "start_ticks": start_ticks, "keys": list(keys), "clear": clear}
-        done = await self.call_alone(uid, "type_keys", args, TYPING)
+        done = await self.call_in_fresh_helper(uid, "type_keys", args, TYPING)
         return f"typed into {done['terminal']} pane {done['pane']}"
 
     async def run_notice(
@@ -207,7 +207,7 @@ class HelperPool:
     async def _result(self, uid: int, call: str, args: Mapping[str, object], seconds: float) -> HookResult:
         option = "--command" if call in ("command_hook", "notify_command") else "--alone"
         try:
-            return hooks.result_of(await self.call_alone(uid, call, args, seconds + BACKSTOP, option))
+            return hooks.result_of(await self.call_in_fresh_helper(uid, call, args, seconds + BACKSTOP, option))
         except OwnerCallFailed as error:
             late = error.reason == "late"
             return HookResult(HookOutcome.TIMEOUT if late else HookOutcome.FAILED, str(error), {"reason": error.reason})

@@ -27,7 +27,10 @@ _Answer = tuple[_Stamp | None, UserMap, list[str]]
 class Users:
     """The users of this host as far as shares go."""
 
-    def __init__(self, clock: Clock, log: EventLogger, path: str = SUBUID) -> None:
+    def __init__(
+        self, clock: Clock, log: EventLogger, path: str = SUBUID, share: Callable[[UserMap], None] | None = None
+    ) -> None:
+        """`share` is called with each map that was read."""
         self._clock = clock
         self._log = log
         self._path = path
@@ -36,7 +39,7 @@ class Users:
         self._asked: asyncio.Future[_Answer | None] | None = None
         self._looked = float("-inf")
         self.problems: list[str] = []
-        self.changed: Callable[[UserMap], None] = lambda users: None  # called with each map that was read
+        self._share = share
 
     def user_of(self, uid: int) -> int:
         """The uid of the user that a uid counts for."""
@@ -64,14 +67,19 @@ class Users:
     def _heard(self, asked: "asyncio.Future[_Answer | None]") -> None:
         error = asked.exception()
         if error is not None:
-            self._stamp, self._map = None, UserMap()
-            self.changed(self._map)
+            self._stamp = None
+            self._use(UserMap())
             why = error.strerror if isinstance(error, OSError) else None
             self._tell([f"{self._path}: {why or error}; each uid counts for itself"])
         elif (answer := asked.result()) is not None:
-            self._stamp, self._map, problems = answer
-            self.changed(self._map)
+            self._stamp, users, problems = answer
+            self._use(users)
             self._tell([f"{self._path}: {problem}" for problem in problems])
+
+    def _use(self, users: UserMap) -> None:
+        self._map = users
+        if self._share is not None:
+            self._share(users)
 
     def _tell(self, problems: list[str]) -> None:
         if problems and problems != self.problems:

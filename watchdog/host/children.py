@@ -1,8 +1,8 @@
-"""Child processes of the event loop whose start may hang: the program, or a directory on PATH, may lie on a dead mount.
+"""Child processes of the event loop whose start may hang: the program, or a directory on PATH, may be on a dead mount.
 
 `asyncio.create_subprocess_exec` starts them in the loop's thread, which then waits for execve(2), and CPython's vfork
-keeps the interpreter's lock meanwhile: every thread stands still until the program is found. Here a thread starts them
-by fork, the loop waits for so long, and a child that came later is ended. Its end is seen by a pidfd.
+holds the interpreter's lock meanwhile: every thread stands still until the program is found. Here a thread starts them
+by fork, the loop waits for a limited time, and a child that starts later is killed. Its exit is seen by a pidfd.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from typing import IO, Any
 from watchdog.concurrency import threads
 
 START = 5.0  # seconds until a start is given up
-MOST = 8  # starts that may hang at once
-# Its threads stay: for a child that asks for a signal at its parent's death, the thread that forked is the parent
+MOST = 8  # concurrent starts that may hang
+# Its threads stay: for a child that asks for a signal at its parent's death, the parent is the thread that forked
 # (prctl(2), PR_SET_PDEATHSIG).
 _starters = threads.Pool(MOST, "the start of a program")
 setattr(subprocess, "_USE_VFORK", False)  # noqa: B010 - documented under "Disable use of vfork()", Python 3.11.1
 
 
 class Child:
-    """A process that has been started, with the part of asyncio's `Process` that the daemon uses."""
+    """A started process, with the part of the interface of asyncio's `Process` that the daemon uses."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
-        """Watches for its end from now on; needs a running loop. Raises OSError without a descriptor for that."""
+        """Watch for its exit from now on; needs a running loop. Raises OSError without a descriptor for that."""
         self._popen = popen
         self.pid = popen.pid
         self.stdin: asyncio.StreamWriter | None = None
@@ -42,7 +42,7 @@ class Child:
         self._loop.add_reader(self._pidfd, self._reap)
 
     async def connect(self, limit: int) -> None:
-        """Make streams of the pipes; `limit`: bytes of one line that is read. Raises OSError."""
+        """Make streams of the pipes; `limit`: maximum bytes of a line. Raises OSError."""
         if self._popen.stdin is not None:
             both = partial(asyncio.StreamReaderProtocol, asyncio.StreamReader())
             self._pipes.remove(self._popen.stdin)
@@ -54,19 +54,19 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """As Popen's; None until its end was seen."""
+        """As Popen's; None until its exit was seen."""
         return self._popen.returncode
 
     async def wait(self) -> int:
-        """Its exit status, or minus the signal that ended it."""
+        """Its exit status, or minus the signal that killed it."""
         return await asyncio.shield(self._ended)
 
     def kill(self) -> None:
-        """SIGKILL, unless it has ended; Popen looks before it sends."""
+        """SIGKILL, unless it has exited; Popen checks before it sends."""
         self._popen.kill()
 
     def close(self) -> None:
-        """Close the pipes. Their other ends may be held by a process that it left behind."""
+        """Close the pipes. A process that it left behind may hold their other ends."""
         for transport in self._transports:
             transport.close()
         for pipe in self._pipes:  # its start was given up before these were connected: nothing else closes them
@@ -89,18 +89,17 @@ class Child:
 
 
 class Adopted:
-    """Children that we did not start: orphans come to PID 1 of a container, and to whoever was a subreaper before exec.
+    """Children that we did not start: orphans, as PID 1 of a container, or if we were a subreaper before exec.
 
-    Nothing else reaps them, and the kernel keeps a zombie's number. Ours are collected as soon as they end; so one
-    that has ended by two looks in a row belongs to no caller, and is waited for by its own number, never by any
-    (waitid(2)).
+    Nothing else reaps them, and the kernel keeps a zombie's pid. Our own children are reaped as soon as they exit; so a
+    zombie at two checks in a row belongs to no caller, and is waited for by its own pid, never by any (waitid(2)).
     """
 
     def __init__(self) -> None:
         self._ended: set[int] = set()
 
     def look(self) -> int:
-        """Collect those that the last look found, too; how many."""
+        """Reap the zombies that the last check found too; returns how many."""
         try:
             with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # orphans go to the main thread
                 pids = list(map(int, file.read().split()))
@@ -145,10 +144,10 @@ async def start(*argv: str, limit: int = 1 << 16, **options: Any) -> Child:
 
 
 async def finished(*argv: str, seconds: float, told: str = "stdout", **options: Any) -> tuple[int, bytes]:
-    """Run a program, without a stdin and in a session of its own; its exit status and all that it wrote.
+    """Run a program without stdin in a session of its own; returns its exit status and its whole output.
 
-    `told`: the stream that is read, "stdout" or "stderr"; the other is thrown away. Raises OSError as `start`, and
-    TimeoutError for a program that takes longer than so many seconds and is ended.
+    `told`: the stream that is read, "stdout" or "stderr"; the other is discarded. Raises OSError as `start`, and
+    TimeoutError for a program that takes longer than `seconds`, which is killed.
     """
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL) | {told: subprocess.PIPE}
     child = await start(*argv, start_new_session=True, **streams, **options)
@@ -170,7 +169,7 @@ def _popen(argv: tuple[str, ...], options: dict[str, Any]) -> "subprocess.Popen[
 
 
 def _give_up(started: "Future[subprocess.Popen[bytes]]") -> None:
-    """Its caller no longer waits: kill it, and reap it, in the thread that has started it."""
+    """Its caller no longer waits: kill and reap it, in the thread that started it."""
     with suppress(Exception):
         popen = started.result()
         popen.kill()

@@ -1,7 +1,7 @@
-"""Steps of the wall clock as this daemon and those before it have seen them: nothing falls due by one.
+"""Steps of the wall clock seen by this daemon and earlier ones: nothing falls due because of one.
 
-Known by their difference to the time since boot, also while no daemon ran; not over a restart of the machine, where
-nothing tells how long it was off.
+Found by the difference between wall clock and boot time, also for times without a daemon; not across a reboot, where
+the duration of the power-off is unknown.
 """
 
 import json
@@ -15,12 +15,12 @@ from watchdog.concurrency.threads import Pool
 from watchdog.core.steps import ClockReading, ClockStep, credit, step_between, with_step
 
 NAME = "clock.json"
-MOST = 64  # steps that are remembered, the newest
-WRITE_EVERY = 60.0  # seconds of boot time between two readings that are written down
+MOST = 64  # steps remembered, the newest
+WRITE_EVERY = 60.0  # seconds of boot time between two stored readings
 
 
 class Steps:
-    """Asked by whoever compares a wall time that was written down with now."""
+    """Used wherever a stored wall time is compared with now."""
 
     def __init__(self, state_dir: str, clock: Clock, boot_id: str) -> None:
         self._path = os.path.join(state_dir, NAME)
@@ -29,17 +29,21 @@ class Steps:
         self._disk = Pool(1, self._path)
         self._steps: list[ClockStep] = []
         self._written = float("-inf")
-        self.listeners: list[Callable[[timedelta], None]] = []  # called for each, also for the one before this daemon
+        self._listeners: list[Callable[[timedelta], None]] = []
         self._last = self._read() or self._reading()
 
+    def subscribe(self, shift: Callable[[timedelta], None]) -> None:
+        """Call this with each step from now on; the next `look` also finds one from before this start."""
+        self._listeners.append(shift)
+
     def look(self) -> timedelta:
-        """See whether the clock was set since the last look, and by how much."""
+        """Find out whether the clock was set since the last reading, and by how much."""
         former, now = self._last, self._reading()
         self._last = now
         by = step_between(former, now)
         if by:
             self._steps = with_step(self._steps, by, now.wall)[-MOST:]
-            for listener in self.listeners:
+            for listener in self._listeners:
                 listener(by)
         if by or now.boot - self._written >= WRITE_EVERY:
             self._written = now.boot
@@ -47,7 +51,7 @@ class Steps:
         return by
 
     def credit(self, keep: timedelta) -> timedelta:
-        """How much longer than `keep` something has to lie by the wall clock."""
+        """How much longer than `keep` something must be kept by the wall clock."""
         self.look()
         return credit(self._steps, keep, self._last.wall)
 
@@ -56,7 +60,7 @@ class Steps:
         return ClockReading(now.wall, now.boot, self._boot_id)
 
     def _read(self) -> ClockReading | None:
-        """What a daemon before us wrote; None where there is nothing that can be used."""
+        """The reading of an earlier daemon; None: there is no usable one."""
         with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
             with open(self._path, opener=_at_once) as file:
                 data = json.loads(file.read(65_536))
@@ -72,11 +76,11 @@ class Steps:
                 file.write(text)
             os.replace(f"{self._path}.new", self._path)
         except OSError:
-            return  # a step while no daemon runs is then not known; the next minute tries again
+            return  # a step while no daemon runs then stays unknown; the next minute tries again
 
 
 def _at_once(path: str, flags: int) -> int:
-    """A FIFO in its place would wait for a writer, and the start with it."""
+    """Opening a FIFO in its place would wait for a writer and hang the start."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

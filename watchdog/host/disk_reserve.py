@@ -1,12 +1,12 @@
-"""Disk space that is kept for the day on which there is none: for kill intents, and for the log that tells of it.
+"""Disk space that is reserved for the time when the disk is full: for kill intents, and for the log about it.
 
 A file of 8 MiB in the state directory, one more beside a log file on another file system, allocated by
-posix_fallocate(3). A write that meets a full disk is given a slice of it and done again; so a program that takes
-whatever is freed has to be faster eight times. (The registry's write-ahead log has room of its own besides, which no
-other program can take: `registry.sqlite`.) It is made again when so much is free that it would be free once more
-afterwards: a disk that is filled and emptied in turn is reported once.
+posix_fallocate(3). A write that meets a full disk gets a slice of it and is repeated; so a program that takes whatever
+is freed has to be faster eight times. (The registry's write-ahead log also has room of its own, which no other program
+can take: `registry.sqlite`.) The file is made again when its size is free and would be free once more afterwards: a
+disk that fills and empties in turn is reported once.
 
-Copy-on-write file systems (Btrfs, ZFS) need space to free space; there the room in the write-ahead log is no promise.
+Copy-on-write file systems (Btrfs, ZFS) need space to free space; there the room in the write-ahead log is no guarantee.
 """
 
 import os
@@ -22,35 +22,35 @@ from watchdog.telemetry.logger import EventLogger
 
 MIB = 1 << 20
 SIZE = 8 * MIB
-SLICE = MIB  # what one write that failed is given
-LOW = MIB  # bytes; with fewer free the disk counts as full
-PART = 4  # no more than such a part of a small file system
+SLICE = MIB  # for one failed write
+LOW = MIB  # bytes; the disk counts as full with less free space
+PART = 4  # at most this fraction of a small file system
 EVERY = timedelta(seconds=10)
-PATIENCE = 5.0  # seconds for one look
+PATIENCE = 5.0  # seconds for one check
 
 
 @dataclass(slots=True)
 class _Ballast:
-    """One file, and what is wrong with its file system."""
+    """One reserve file, and the state of its file system."""
 
     path: str
-    bytes: int = 0  # at the last look
+    bytes: int = 0  # as of the last check
     full: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Reserve:
-    """Owns the files. `give` may be called by any thread; `round` looks whether they can be made again."""
+    """Owns the files. `give` may be called by any thread; `round` makes the files again."""
 
     def __init__(self, state_dir: str, log_file: str, log: EventLogger) -> None:
-        """Nothing is made yet. `log_file`: "" where the log is no file."""
+        """Makes no file yet. `log_file`: "" if the log is not a file."""
         self._log = log
         self._state = _Ballast(os.path.join(state_dir, "reserve"))
         self._beside_log: _Ballast | None = None
         self._follow_log(log_file)
 
     def apply(self, settings: Settings) -> None:
-        """Where the log is from now on; the file beside a former one is removed."""
+        """Use this log file from now on; the reserve beside a former one is removed."""
         self._follow_log(settings.log.file)
 
     def _follow_log(self, log_file: str) -> None:
@@ -66,25 +66,25 @@ class Reserve:
 
     @property
     def in_use(self) -> bool:
-        """Whether the disk of the registry is full: what nothing depends on is not written."""
+        """Whether the disk of the registry is full: then only essential data is written."""
         return self._state.full
 
     def facts(self) -> dict[str, object]:
-        """What `status` tells: for each file its bytes, and whether its disk is full."""
+        """The facts for `status`: for each file its bytes, and whether its disk is full."""
         return {one.path: {"bytes": one.bytes, "disk_full": one.full} for one in self._all()}
 
     def give(self) -> bool:
-        """Free a slice for the registry. False: there is none left."""
+        """Free a slice for the registry. False: none is left."""
         return self._give(self._state)
 
     def give_log(self, target: str) -> bool:
-        """Free a slice for the log that is written to `target`. False: there is none left, or it is no file."""
+        """Free a slice for the log that is written to `target`. False: none is left, or the log is not a file."""
         if not target.startswith("/"):
             return False
         return self._give(self._beside_log or self._state)
 
     async def round(self) -> None:
-        """Look at the disks, and make what is missing when there is room again.
+        """Check the disks, and make missing files when there is room again.
 
         A disk that hangs is waited for `PATIENCE` seconds, is named in `status` (`threads`) and delays no agent's kill.
         """
@@ -92,9 +92,9 @@ class Reserve:
             await threads.call(f"the disk of {self._state.path}", self.look, PATIENCE)
 
     def look(self) -> None:
-        """The same, in the caller's thread: it may wait for the disk."""
+        """The same in the caller's thread, which may have to wait for the disk."""
         for one in self._all():
-            with suppress(OSError), one.lock:  # a missing directory is reported by the part that needs it
+            with suppress(OSError), one.lock:  # the part that needs a missing directory reports it
                 self._look(one)
 
     def _all(self) -> list[_Ballast]:
@@ -102,7 +102,7 @@ class Reserve:
 
     def _look(self, one: _Ballast) -> None:
         found = os.statvfs(os.path.dirname(one.path))
-        # Only root may use what a file system keeps for it (ext4: 5 %).
+        # Only root may use the space that a file system reserves for it (ext4: 5 %).
         free = found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
         want = min(SIZE, found.f_frsize * found.f_blocks // PART)
         one.bytes = _size(one.path)
@@ -136,7 +136,7 @@ class Reserve:
 
 
 def _elsewhere(log_file: str, path: str) -> bool:
-    """Whether the log is on another file system than that path; False where that cannot be seen."""
+    """Whether the log is on another file system than that path; False where that is unknown."""
     try:
         return os.stat(os.path.dirname(log_file)).st_dev != os.stat(os.path.dirname(path)).st_dev
     except OSError:
@@ -144,7 +144,7 @@ def _elsewhere(log_file: str, path: str) -> bool:
 
 
 def _size(path: str) -> int:
-    """Bytes of a file of ours; 0 for any other thing that lies there."""
+    """Bytes of our file; 0 for anything else at that path."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -153,7 +153,7 @@ def _size(path: str) -> int:
 
 
 def _allocate(path: str, size: int) -> None:
-    """Make the file, or what is missing of it. Raises OSError; then what was there before is there."""
+    """Make the file, or enlarge it. Raises OSError; then the file is as before."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     try:
         found = os.fstat(fd)

@@ -1,7 +1,7 @@
-"""File descriptors: how many we need, and what is said and forgiven when they run out while we run.
+"""File descriptors: how many the daemon needs, and what happens when they run out while it runs.
 
-asyncio takes no connection then, and logs a traceback for each try: a hundred a second (CPython 3.11 to 3.13,
-`selector_events._accept_connection`, goes on through its whole backlog).
+asyncio then accepts no connection, and logs a traceback for each try: a hundred a second (CPython 3.11 to 3.13,
+`selector_events._accept_connection`, continues through its whole backlog).
 """
 
 import asyncio
@@ -16,22 +16,23 @@ from watchdog.clock import Clock
 from watchdog.errors import NoDescriptors
 from watchdog.telemetry.logger import EventLogger
 
-# 23 at rest, without an agent; a hook's child has numbers from 100 up (owner/contained.py), and `roll` keeps 64 free.
+# 23 at rest, without an agent; a hook's child has numbers from 100 up (owner/bounded_child.py), and `kill.pinned_tree`
+# keeps 64 free.
 LEAST = 128
 MOST_RESERVED = 160
 
 
 def reserved(limit: int) -> int:
-    """How many of `limit` descriptors are for root, and for agents that are registered already.
+    """How many of `limit` descriptors are reserved for root, and for agents that are registered already.
 
-    A new descriptor gets the lowest free number (open(2)): one within the last so many says that no more are left.
-    asyncio accepts a hundred connections before the first is looked at, and each takes one until it is refused.
+    A new descriptor gets the lowest free number (open(2)): one within the last of these says that no more are left.
+    asyncio accepts a hundred connections before the first is handled, and each takes one until it is refused.
     """
     return min(MOST_RESERVED, limit // 8)
 
 
 def scarce() -> bool:
-    """Whether no more are left than are reserved. Also when not even one could be had."""
+    """Whether no more than the reserved ones are left; also when not even one could be opened."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
         descriptor = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -42,7 +43,7 @@ def scarce() -> bool:
 
 
 def refuse_too_few() -> None:
-    """Raise NoDescriptors where the limit leaves no room to work in."""
+    """Raise NoDescriptors if the limit is too low to work."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if 0 <= allowed < LEAST:
         raise NoDescriptors(
@@ -52,27 +53,27 @@ def refuse_too_few() -> None:
 
 
 class FdExhaustion:
-    """Whether connections wait because there is no descriptor for them; said when it begins and when it is over."""
+    """Whether connections wait for lack of descriptors; reported when it begins and when it is over."""
 
     def __init__(self, unheard: Callable[[], None], log: EventLogger) -> None:
         """`unheard` is called each time that connections had to wait: they may carry any agent's heartbeat."""
         self._unheard = unheard
         self._log = log
         self._clock = Clock()
-        self._met = float("-inf")  # the last time, monotonic seconds
+        self._met = float("-inf")  # last occurrence, monotonic seconds
         self._on = False
 
     def watch(self) -> None:
-        """Hear of what the running loop cannot do; all else goes to its own handler."""
-        asyncio.get_running_loop().set_exception_handler(self._heard)
+        """Watch the errors of the running loop; all others go to its own handler."""
+        asyncio.get_running_loop().set_exception_handler(self._on_error)
 
     def look(self) -> None:
-        """Once a sweep: whether it is over."""
+        """Once a sweep: check whether it is over."""
         if self._on and self._clock.mono() - self._met > 3 * ACCEPT_RETRY_DELAY:
             self._on = False
             self._log.event("descriptors.back")
 
-    def _heard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)

@@ -1,4 +1,4 @@
-"""One daemon per runtime directory, state directory and registry; and how the one that runs is talked to."""
+"""One daemon per runtime directory, state directory and registry; and how to reach the one that runs."""
 
 import contextlib
 import fcntl
@@ -17,14 +17,14 @@ LOCK = "agent-watchdogd.lock"
 
 
 class PidFile:
-    """A file that holds a pid and nothing else, locked by flock(2): the lock goes over forks, and ends with a SIGKILL.
+    """A file with only a pid in it, locked by flock(2): the lock survives forks, and ends with a SIGKILL.
 
-    So a file that a crash left behind is no obstacle, whatever stands in it: a power cut may leave zero bytes. Its
-    owner alone may read it: flock(2) asks for no more, and whoever locked it could keep the next daemon from starting.
+    So a file left by a crash is no obstacle, whatever its content: a power cut may leave zero bytes. Only its owner may
+    read it: flock(2) asks for no more, so any reader could lock it and keep the next daemon from starting.
     """
 
     def __init__(self, path: str, advice: str = "") -> None:
-        """Make and lock it. Raises AlreadyRunning, naming the pid; ConfigError where it cannot be made ours."""
+        """Make and lock it. Raises AlreadyRunning, naming the pid; ConfigError if it cannot be made ours."""
         self.path = path
         self._advice = advice
         self._descriptor = self._lock()
@@ -34,12 +34,12 @@ class PidFile:
         return self._descriptor
 
     def write(self, pid: int) -> None:
-        """Let it hold that pid alone."""
+        """Replace its content by that pid."""
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, b"%d\n" % pid, 0)
 
     def keep(self) -> bool:
-        """Make and lock it again where it was removed or replaced; True when that was so. Raises as when made."""
+        """Make and lock it again if it was removed or replaced; True if so. Raises as `__init__`."""
         if _lies_at(self.path, self._descriptor):
             return False
         new = self._lock()
@@ -49,7 +49,7 @@ class PidFile:
         return True
 
     def remove(self) -> None:
-        """Take it away while it is still locked, unless another one was put there."""
+        """Remove it while it is still locked, unless another file is in its place."""
         if _lies_at(self.path, self._descriptor):
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
@@ -57,16 +57,16 @@ class PidFile:
         self.close()
 
     def release(self) -> None:
-        """Let the lock go, whoever else has the descriptor.
+        """Release the lock, whoever else has the descriptor.
 
-        A thread that is stuck in the kernel keeps all descriptors of a process that has ended, and a child that was
-        forked has copies: the next start would hear "already running" (flock(2): LOCK_UN counts for all of them).
+        A thread that is stuck in the kernel keeps all descriptors of a process that has exited, and a forked child has
+        copies: the next start would fail with "already running" (flock(2): LOCK_UN counts for all of them).
         """
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close this process's descriptor; the lock lives as long as any process has one, or until `release`."""
+        """Close this process's descriptor; the lock lasts until all processes have closed it, or until `release`."""
         os.close(self._descriptor)
 
     def _lock(self) -> int:
@@ -84,12 +84,12 @@ class PidFile:
 
 
 class InstanceLocks:
-    """What keeps a second daemon out, and tells others our pid. The runtime directory may be tidied up under us."""
+    """The locks that keep out a second daemon, and show others our pid. Cleaners may remove the runtime directory."""
 
     def __init__(self, settings: Settings, log: EventLogger, pid_file: PidFile | None = None) -> None:
-        """Take both directories and the registry's file. Raises AlreadyRunning.
+        """Lock both directories and the registry's file. Raises AlreadyRunning.
 
-        `pid_file` is held already, and closed by whoever made it.
+        `pid_file` is already locked, and its creator closes it.
         """
         self._log = log
         self._closed = False
@@ -98,17 +98,18 @@ class InstanceLocks:
         advice = f"; its socket is {socket}; talk to it: {client_path()} status{socket_option(settings)}"
         self._runtime = PidFile(os.path.join(settings.runtime_dir, LOCK), advice)
         self._taken = [self._runtime]
-        self.had_registry = False  # a lock lay beside its file before this start
+        self.had_registry = False  # a lock file was beside the registry before this start
         self._new: PidFile | None = None  # the one that this start has made there
         self._database = sqlite_file(settings.registry_url)
         try:
             if not os.path.samefile(settings.runtime_dir, settings.state_dir):
-                # Its runtime directory is another, or it would have stopped us above: we do not know its socket.
+                # Its runtime directory is another one, or the lock above would have failed: we do not know its socket.
                 advice = f"; its daemon.runtime_dir is not {settings.runtime_dir}; give each daemon its own state_dir"
                 self._taken.append(PidFile(os.path.join(settings.state_dir, LOCK), advice))
             registry = registry_lock(settings)
-            if registry is not None and os.access(os.path.dirname(registry), os.W_OK):  # else opening it says why
-                # Each would judge the other's agents by beats that it does not hear.
+            # otherwise opening it reports why
+            if registry is not None and os.access(os.path.dirname(registry), os.W_OK):
+                # Each would judge the other's agents by beats that it does not receive.
                 advice = "; it uses the same registry; give each daemon its own registry.url"
                 self.had_registry = os.path.lexists(registry)
                 self._taken.append(PidFile(registry, advice))
@@ -125,13 +126,13 @@ class InstanceLocks:
         self._lost: set[str] = set()
 
     def keep(self) -> bool:
-        """Whether the runtime directory is still ours, made again if need be; what was lost is logged once.
+        """Whether the runtime directory is still ours, made again if need be; a loss is logged once.
 
-        The state directory's lock is not made again: a directory that is away for a moment must not lie there, empty,
-        when it comes back. It stays locked wherever it is.
+        The state directory's lock is not made again: a directory that is missing for a moment (unmounted) must not be
+        replaced by an empty one. Its lock holds wherever it is.
         """
         if self._closed:
-            return False  # a look that hung until the daemon's end
+            return False  # the check hung until the daemon's end
         for file in self._kept:
             try:
                 if not os.path.exists(file.path):
@@ -148,10 +149,10 @@ class InstanceLocks:
         return self._runtime.path not in self._lost
 
     def close(self) -> None:
-        """Let all go; the files stay, as another daemon may wait at them.
+        """Release all; the files stay, as another daemon may be waiting for them.
 
-        But for the lock that a first start made beside a registry that it could not begin: the next one would take it
-        for what is left of a lost one.
+        Except the lock that a first start made beside a registry that it could not create: the next start would take it
+        for the trace of a lost registry.
         """
         self._closed = True
         if self._new is not None and not os.path.isfile(self._database):
@@ -162,28 +163,29 @@ class InstanceLocks:
             file.close()
 
     def release(self) -> None:
-        """Let the locks go and leave the descriptors open: for the end of the process by force, from any thread."""
+        """Release the locks but keep the descriptors open: for a forced exit, from any thread."""
         for file in self._taken:
             file.release()
 
 
 def registry_lock(settings: Settings) -> str | None:
-    """Beside the registry's file, by whichever path it is named; None: it is a server, which has a lock of its own."""
+    """The lock beside the registry's file, by whichever path it is named; None: a server, which has its own lock."""
     file = sqlite_file(settings.registry_url)
     return f"{os.path.realpath(file)}.lock" if file else None
 
 
 def user_of_registry(settings: Settings) -> str | None:
-    """The pid of another daemon that has this registry open; None: none has, or the daemon of these very settings.
+    """The pid of another daemon that has this registry open; None: none, or the daemon of these very settings.
 
-    For a check: nothing is locked, or a start at that moment would hear "already running". What is locked stands in
-    /proc/locks (proc(5)): number, kind, class, access, pid, device and inode.
+    For `--check`: locks nothing, or a start at that moment would fail with "already running". /proc/locks (proc(5))
+    lists the locks: number, kind, class, access, pid, device and inode.
     """
     path = registry_lock(settings)
     held = None if path is None else _holder(path) or _by_another_name(sqlite_file(settings.registry_url))
     own = os.path.join(settings.runtime_dir, LOCK)
     if not os.access(settings.runtime_dir, os.X_OK) and os.path.lexists(settings.runtime_dir):
-        own = os.path.join(settings.state_dir, LOCK)  # the rights of the directory were changed under that daemon
+        # the permissions of the directory were changed while that daemon runs
+        own = os.path.join(settings.state_dir, LOCK)
     return None if held == _holder(own) else held
 
 
@@ -204,8 +206,9 @@ def _holder(path: str) -> str | None:
 def _by_another_name(file: str) -> str | None:
     """The pid of the process that has a database open of which this is one of several names (hard links).
 
-    Each has a lock of ours beside it, and a WAL of its own, by which both would damage it. Whoever has one open in WAL
-    mode has a lock of SQLite's on the file itself. A second name alone, of a backup say, is no fault.
+    Each name has its own lock of ours beside it, and its own WAL, by which two daemons would damage it. A process that
+    has a database open in WAL mode holds a lock of SQLite on the file itself. A second name alone, as of a backup, is
+    no fault.
     """
     try:
         found = os.lstat(file)
@@ -220,7 +223,7 @@ def _by_another_name(file: str) -> str | None:
 
 
 def _pid_in(descriptor: int) -> str:
-    """What its holder wrote, once it has; before that anything may stand there."""
+    """The pid that its holder wrote; before that the content is arbitrary."""
     word = os.pread(descriptor, 32, 0).strip()
     return word.decode() if word.isdigit() else "not told yet"
 
@@ -233,7 +236,7 @@ def _lies_at(path: str, descriptor: int) -> bool:
 
 
 def _open(path: str) -> int:
-    """Open or make it. Raises ConfigError for what is not a pid file of ours: it is about to be overwritten."""
+    """Open or make it. Raises ConfigError for a file that is not a pid file of ours: it would be overwritten."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
@@ -250,27 +253,28 @@ def _open(path: str) -> int:
 
 
 def _holds_a_pid(descriptor: int) -> bool:
-    """Whether that file holds a pid, or what a crash leaves of one: nothing, or zero bytes.
+    """Whether that file contains a pid, or the remains of one after a crash: nothing, or zero bytes.
 
-    Asked where the name does not tell: a slip in `--pidfile` must not cost a file.
+    Checked where the name is the user's: a typing error in `--pidfile` must not cost a file.
     """
     return (os.pread(descriptor, 32, 0).strip(b"\0 \n") or b"0").isdigit()
 
 
 def client_path() -> str:
-    """The client beside this daemon, ready for a shell."""
+    """The client beside this daemon, quoted for a shell."""
     return shlex.quote(os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "agent-watchdog"))
 
 
 def socket_option(settings: Settings) -> str:
-    """` --socket PATH` where the client would not find this daemon by itself."""
+    """` --socket PATH` if the client would not find this daemon by itself."""
     default = places_for(os.geteuid(), os.environ).runtime_dir
     return "" if settings.runtime_dir == default else f" --socket {shlex.quote(settings.runtime_dir)}/control.sock"
 
 
 def console_hint(settings: Settings) -> str:
-    """The lines to paste into a second terminal, with full paths; they work as they stand, and as often as one likes:
-    an agent without a name gets a free one.
+    """The lines to paste into a second terminal, with full paths; they can be repeated.
+
+    An agent without a name gets a free one.
     """
     option, mode = socket_option(settings), " (it only observes)" if settings.observe else ""
     every = settings.interval / timedelta(seconds=1)

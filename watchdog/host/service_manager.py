@@ -1,4 +1,4 @@
-"""Our own word to the service manager (sd_notify(3)), and what it keeps for us; silent where there is none."""
+"""Messages to the service manager (sd_notify(3)), and the sockets it keeps for us; does nothing without one."""
 
 import os
 import socket
@@ -11,18 +11,18 @@ from watchdog.clock import Clock
 from watchdog.errors import ConfigError
 
 FIRST_FD = 3  # sd_listen_fds(3), SD_LISTEN_FDS_START
-STEP_SECONDS = 30  # what one step of start or stop may take beyond TimeoutStartSec or TimeoutStopSec
-UNSENT_LIMIT = 16_384  # words on kept sockets that the manager's full queue did not take yet
+STEP_SECONDS = 30  # allowed for one step of start or stop beyond TimeoutStartSec or TimeoutStopSec
+UNSENT_LIMIT = 16_384  # messages about kept sockets that the manager's full queue did not take yet
 
 
 class ServiceManager:
     """READY=1, STATUS=, RELOADING=1, STOPPING=1, WATCHDOG=1 and the descriptor store, to and from $NOTIFY_SOCKET.
 
-    WATCHDOG=1 is said by whoever made progress, never by a timer: a completed sweep, a finished step of start or stop.
+    WATCHDOG=1 always means progress, never a timer: a completed sweep, a finished step of start or stop.
     """
 
     def __init__(self, environ: MutableMapping[str, str], clock: Clock | None = None) -> None:
-        """Takes the words meant for us out of `environ`, so that nothing we start can speak for us."""
+        """Removes the variables meant for us from `environ`, so that no child can speak for us."""
         address = environ.pop("NOTIFY_SOCKET", "")
         usec, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         self._kept = _handed_over(environ)
@@ -41,12 +41,12 @@ class ServiceManager:
         return self._socket is not None
 
     def refuse_interval(self, interval: timedelta) -> None:
-        """Raise ConfigError where the unit's WatchdogSec= leaves no room for sweeps at that interval."""
+        """Raise ConfigError if the unit's WatchdogSec= is too short for sweeps at that interval."""
         if problems := self.problems_with(interval):
             raise ConfigError(problems)
 
     def problems_with(self, interval: timedelta) -> list[str]:
-        """The same in words, none or one."""
+        """The same as text: no message or one."""
         seconds, least = self.watchdog_seconds, 3 * interval.total_seconds()
         if seconds is None or seconds >= least:
             return []
@@ -55,31 +55,31 @@ class ServiceManager:
             f" a shorter sweep.interval_seconds"
         ]
 
-    # -- where we are
+    # -- state
 
     def ready(self, status: str) -> None:
-        """The start, or a reload, is over."""
+        """The start, or a reload, is complete."""
         self._say("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        """A reload begins; `ready` ends it, also where the old settings were kept (the status then says so)."""
+        """A reload begins; `ready` ends it, even if the old settings were kept (the status then says so)."""
         self._say("RELOADING=1", f"MONOTONIC_USEC={int(self._clock.mono() * 1e6)}", "STATUS=reloading")
 
     def stopping(self, status: str) -> None:
-        """The end begins."""
+        """The shutdown begins."""
         self._say("STOPPING=1", f"STATUS={status}")
 
     # -- progress
 
-    def swept(self, status: str) -> None:
+    def feed_watchdog(self, status: str) -> None:
         """A sweep was completed."""
         self._say("WATCHDOG=1", f"STATUS={status}")
 
-    def stepped(self) -> None:
-        """A step of start, reload or stop was finished; the next one has STEP_SECONDS, whatever the unit's limits are.
+    def extend_timeout(self) -> None:
+        """A step of start, reload or stop is finished; the next one has STEP_SECONDS, whatever the unit's limits are.
 
-        Two words, in this order: the extension counts for the watchdog, too, and WATCHDOG=1 in the same datagram is
-        read after it and would take it back (seen with systemd 252).
+        Two messages, in this order: the extension counts for the watchdog, too, and WATCHDOG=1 in the same datagram
+        would be read after it and revoke it (seen with systemd 252).
         """
         self._say("WATCHDOG=1")
         self._say(f"EXTEND_TIMEOUT_USEC={STEP_SECONDS * 1_000_000}")
@@ -87,23 +87,26 @@ class ServiceManager:
     # -- the descriptor store
 
     def keep(self, name: str, kept: socket.socket) -> None:
-        """Have the manager keep a socket over our restart or crash (FDSTORE=1). A name has at most 255 bytes, no `:`.
+        """Have the manager keep a socket across our restart or crash (FDSTORE=1). `name`: at most 255 bytes, no `:`.
 
-        FDPOLL=0: it is ours to say when it is done with (systemd 246; before, only an error or hang-up ended it).
+        FDPOLL=0: only we decide when it is no longer needed (systemd 246; before, an error or hang-up ended it).
         """
         self._store(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", kept)
 
-    def let_go(self, name: str) -> None:
-        """The manager need not keep that socket any more (FDSTOREREMOVE=1)."""
+    def discard(self, name: str) -> None:
+        """The manager need not keep that socket any longer (FDSTOREREMOVE=1)."""
         self._store(f"FDSTOREREMOVE=1\nFDNAME={name}", None)
 
     def handed_over(self) -> dict[str, socket.socket]:
-        """The sockets that our predecessor had kept, by name, once. Whoever takes them has to prove what they are."""
+        """The sockets kept for the former daemon, by name, once. The caller must verify what they are."""
         kept, self._kept = self._kept, {}
         return kept
 
     def _store(self, words: str, kept: socket.socket | None) -> None:
-        """Not lost when the manager's queue is full (a hundred agents registered at once): sent with the next word."""
+        """Send with a descriptor; kept for the next call while the manager's queue is full.
+
+        A hundred agents registered at once fill it.
+        """
         if self._socket is not None:
             self._unsent.append((words, kept))
             self._send_unsent(self._socket)
@@ -125,7 +128,7 @@ class ServiceManager:
             self._unsent.popleft()
 
     def _say(self, *words: str) -> None:
-        """Send some KEY=VALUE words; a manager that cannot take them is no reason to stop."""
+        """Send some KEY=VALUE assignments; a failure is ignored."""
         if self._socket is None:
             return
         self._send_unsent(self._socket)
@@ -136,7 +139,7 @@ class ServiceManager:
 
 
 def _handed_over(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
-    """Descriptors from $LISTEN_FDS on, if they are meant for this process; what is no socket is closed."""
+    """Descriptors from $LISTEN_FDS on, if they are meant for this process; other files than sockets are closed."""
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     names = environ.pop("LISTEN_FDNAMES", "").split(":")
     if pid != str(os.getpid()) or not count.isdigit():

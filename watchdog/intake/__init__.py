@@ -1,1 +1,1 @@
-"""Where agents' own words come in: the sd_notify sockets."""
+"""Where agents' own messages arrive: the sd_notify sockets."""

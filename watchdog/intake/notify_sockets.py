@@ -1,20 +1,20 @@
-"""The daemon's notify sockets: one per agent, so that a message is that agent's whoever of its tree sent it.
+"""The daemon's notify sockets: one per agent, so that a message belongs to that agent, whichever process sent it.
 
-The protocol is sd_notify(3): newline-separated KEY=VALUE in one datagram, the sender's credentials attached by the
-kernel (unix(7), SCM_CREDENTIALS), which stay right when the sender has already gone. After a quiet moment a message is
-read at once, later ones all together four times a second and a bounded number of each agent's and each user's: a
-wake-up costs more than a beat, and a flood costs its own user's sockets only. What is not read waits in them: the
-socket that has waited longest comes first, so that the last message of each counts a little later.
+The protocol is sd_notify(3): newline-separated KEY=VALUE in one datagram, with the sender's credentials attached by the
+kernel (unix(7), SCM_CREDENTIALS), which stay right when the sender has exited. After a quiet moment a message is read
+at once; later ones are read together four times a second, a bounded number per agent and per user: a wake-up costs more
+than a beat, and a flood then fills only the sockets of its own user. Unread messages wait there: the socket that has
+waited longest comes first, so that the last message of each agent is delayed only a little.
 
-Descriptors that come along are never received: closing one calls its file system (`flush` in filp_close), and one of a
-FUSE server that does not answer would hold the loop for ever. Without room for them the kernel drops them with the
-message (unix(7), MSG_CTRUNC), which releases a BARRIER=1 as well.
+Descriptors in a message are never received: closing one calls its file system (`flush` in filp_close), and a FUSE
+server that does not answer would block the loop for ever. Without room for them the kernel drops them with the message
+(unix(7), MSG_CTRUNC), which also completes a BARRIER=1.
 
-A socket, or the whole directory, may be removed while we live. Then it is made again at the same path; programs
-that had connected to the former one are still heard there. A directory that lies in its place is moved aside.
+If a socket, or the whole directory, is removed while the daemon runs, it is made again at the same path; programs
+connected to the former socket are still heard. A directory in a socket's place is moved aside.
 
-Most libraries connect once, so the service manager keeps the sockets while we are away (FDSTORE, sd_notify(3)): what is
-said meanwhile waits in them, and our successor goes on reading. Without a manager that does so they are made again.
+Most libraries connect once, so the service manager keeps the sockets while the daemon restarts (FDSTORE, sd_notify(3)):
+messages wait in them, and the next daemon reads them. Without such a manager they are made again.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ from watchdog.config.paths import make_way
 from watchdog.core.sd_notify import MAX_BYTES
 from watchdog.host.service_manager import ServiceManager
 
-REST = 0.25  # seconds between two looks at the sockets; `systemd-notify` waits for the next one (BARRIER=1)
-BUDGET = 64  # datagrams per look; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
+REST = 0.25  # seconds between two reads of the sockets; `systemd-notify` waits for the next one (BARRIER=1)
+BUDGET = 64  # datagrams per read; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
 UCRED = struct.Struct("3i")
 _ROOM = socket.CMSG_SPACE(UCRED.size)  # the credentials come first (scm_recv), and nothing else has room
-Places = dict[str, tuple[tuple[int, int], int]]  # by agent: device and inode of its socket, and its owner's uid
+Places = dict[str, tuple[tuple[int, int], int]]  # by agent: (device, inode) of its socket, and its owner's uid
 Made = dict[str, tuple[socket.socket, tuple[int, int]]]
-_TRUNCATED = int(socket.MSG_TRUNC)  # `&` with an enum's member costs as much as the rest of a datagram
+_TRUNCATED = int(socket.MSG_TRUNC)  # as an int: `&` with an enum member costs as much as the rest of a datagram
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One datagram as the kernel vouches for it. `data` is at most MAX_BYTES bytes; `truncated`: there was more."""
+    """One datagram with the kernel's credentials. `data`: at most MAX_BYTES bytes; `truncated`: there were more."""
 
     data: bytes
     pid: int
@@ -55,10 +55,10 @@ class MessageBudget(Protocol):
     """How many messages of each user are read (`admission.DatagramBudget`)."""
 
     def renew(self) -> bool:
-        """A look begins. Whether messages were left unread at the last one."""
+        """A read begins. Returns whether messages were left unread at the last one."""
 
     def take(self, owner_uid: int) -> bool:
-        """Whether one more of that owner's is read now."""
+        """Whether one more message of that owner may be read now."""
 
 
 class NotifySockets:
@@ -71,7 +71,7 @@ class NotifySockets:
         supervisor: ServiceManager | None = None,
         budget: MessageBudget | None = None,
     ) -> None:
-        """`receive`: see `listen`. `budget` None: everybody's messages are read alike."""
+        """`receive`: see `listen`. `budget` None: all users' messages are read alike."""
         self._directory = directory
         self._receive = receive or _drop
         self._supervisor = supervisor or ServiceManager({})
@@ -79,23 +79,24 @@ class NotifySockets:
         self._sockets: dict[str, socket.socket] = {}
         self._agents: dict[int, str] = {}  # by descriptor
         self._owners: dict[int, int] = {}  # uids, by descriptor
-        self._served: dict[int, int] = {}  # by descriptor: when one was read there last, as the number of the read
+        self._served: dict[int, int] = {}  # by descriptor: number of the last read that took a message there
         self._number = 0
-        self._inodes: dict[str, tuple[int, int]] = {}  # by agent: device and inode of what we bound at its path
-        self._former: dict[str, socket.socket] = {}  # by agent: the one before, whose place was lost
+        self._inodes: dict[str, tuple[int, int]] = {}  # by agent: device and inode of the socket bound at its path
+        self._former: dict[str, socket.socket] = {}  # by agent: the socket before, which lost its path
         self.budget = budget  # None: all users' messages are read alike
         self._ready = select.epoll()  # itself readable while one of the sockets is (epoll(7))
         self._looked = float("-inf")  # by the loop's clock
         self._resting: asyncio.TimerHandle | None = None
 
     def listen(self, receive: Callable[[str, Message], None]) -> None:
-        """Who is told of each message, and whose it is."""
+        """Set the receiver of each message, called with the agent's id."""
         self._receive = receive
 
     def open(self, agent_id: str, owner_uid: int) -> str:
         """Make the agent's socket, which only its owner (and root) can write to, and return its path.
 
-        A stale one at that path is replaced. Raises OSError when the directory or descriptors are exhausted.
+        A stale one at that path is replaced. Raises OSError when the directory is unusable or descriptors are
+        exhausted.
         """
         path = os.path.join(self._directory, agent_id)
         if agent_id in self._sockets:
@@ -119,16 +120,16 @@ class NotifySockets:
             raise
 
     def places(self) -> Places:
-        """What should lie in the directory: by agent, device and inode of its socket, and whose it is."""
+        """The expected content of the directory: by agent, device and inode of its socket, and its owner."""
         return {
             agent_id: (inode, self._owners[self._sockets[agent_id].fileno()])
             for agent_id, inode in self._inodes.items()
         }
 
     def made_again(self, places: Places) -> tuple[Made, dict[str, str]]:
-        """Bind again those of `places` that are no longer in the directory; `adopt` has them read.
+        """Bind again those of `places` that are no longer in the directory; `adopt` starts to read them.
 
-        Also the agents of which that failed, and why. For a thread: a directory may hang.
+        Also returns the agents for which that failed, with the reason. For a thread: a directory may hang.
         """
         made: Made = {}
         missing: dict[str, str] = {}
@@ -144,7 +145,7 @@ class NotifySockets:
         return made, missing
 
     def adopt(self, made: Made) -> list[str]:
-        """Read those sockets from now on, and the former ones for programs connected to them; says whose they are."""
+        """Read these sockets from now on, and the former ones for connected programs; returns their agents."""
         adopted = []
         for agent_id, (listener, inode) in made.items():
             former = self._sockets.get(agent_id)
@@ -157,7 +158,7 @@ class NotifySockets:
             self._close_former(agent_id)
             self._former[agent_id] = former
             self._listen(agent_id, listener, owner_uid, inode)
-            self._supervisor.let_go(kept_name(agent_id))
+            self._supervisor.discard(kept_name(agent_id))
             self._supervisor.keep(kept_name(agent_id), listener)
             adopted.append(agent_id)
         return adopted
@@ -168,14 +169,15 @@ class NotifySockets:
             self._forget(former)
 
     def has_kept(self, agent_id: str) -> bool:
-        """Whether the service manager kept something for us that may be its socket."""
+        """Whether the service manager kept a socket under this agent's name."""
         return kept_name(agent_id) in self._kept
 
     def take_up(self, agent_id: str) -> bool:
-        """Go on with the socket that the service manager kept for us, if there is one; connected clients stay heard.
+        """Continue with the socket that the service manager kept, if there is one; connected clients stay heard.
 
         A descriptor is only a number and a name: it must be a datagram socket bound to this agent's path, which must
-        still be there, since others find it by path. Else it is closed, and the agent's is to be opened again.
+        still be there, since other programs find it by path. Otherwise it is closed, and the caller must open a new
+        one.
         """
         listener = self._kept.pop(kept_name(agent_id), None)
         if listener is None:
@@ -186,11 +188,11 @@ class NotifySockets:
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         inode = _inode(os.path.join(self._directory, agent_id))
-        self._listen(agent_id, listener, 0, inode)  # 0: until `give` says whose it is
+        self._listen(agent_id, listener, 0, inode)  # 0: unknown until `give`
         return True
 
     def drop_kept(self) -> None:
-        """Close what was kept for us and was not taken up: its agent's row was closed meanwhile."""
+        """Close kept sockets that were not taken up: their agents' rows were closed meanwhile."""
         for name, listener in self._kept.items():
             self._drop(name, listener)
         self._kept.clear()
@@ -205,10 +207,10 @@ class NotifySockets:
 
     def _drop(self, name: str, listener: socket.socket) -> None:
         listener.close()
-        self._supervisor.let_go(name)
+        self._supervisor.discard(name)
 
     def give(self, agent_id: str, owner_uid: int) -> None:
-        """The agent runs as another uid now: that one may write to its socket."""
+        """The agent runs as another uid now, which may write to its socket."""
         if agent_id in self._sockets:
             self._owners[self._sockets[agent_id].fileno()] = owner_uid
             self._give(os.path.join(self._directory, agent_id), owner_uid)
@@ -219,21 +221,21 @@ class NotifySockets:
             try:
                 os.chown(path, owner_uid, -1)
             except PermissionError:  # a root without CAP_CHOWN: the credentials are checked all the same
-                os.chmod(path, 0o666)  # noqa: S103 - `AgentTracker` believes only the owner and root
+                os.chmod(path, 0o666)  # noqa: S103 - `AgentTracker` accepts only the owner and root
 
     def close(self, agent_id: str) -> None:
-        """Read what is left, then remove the socket."""
+        """Read the remaining messages, then remove the socket."""
         listener = self._sockets.get(agent_id)
         if listener is None:
             return
         self.drain(agent_id)
         self._release(agent_id)
-        self._supervisor.let_go(kept_name(agent_id))
+        self._supervisor.discard(kept_name(agent_id))
         with suppress(FileNotFoundError):  # the runtime directory was removed
             os.unlink(os.path.join(self._directory, agent_id))
 
     def close_all(self) -> None:
-        """Let go of the sockets; their paths stay, so that a client's next word after our restart finds its way."""
+        """Release the sockets; their paths stay, so that clients reach the next daemon."""
         for agent_id in list(self._sockets):
             self.drain(agent_id)
             self._release(agent_id)
@@ -243,7 +245,7 @@ class NotifySockets:
         self._ready.close()
 
     def drain(self, agent_id: str) -> None:
-        """Read what waits on one agent's socket now."""
+        """Read the messages that wait on one agent's socket now."""
         listener = self._sockets.get(agent_id)
         if listener is not None:
             if (former := self._former.get(agent_id)) is not None:
@@ -251,9 +253,9 @@ class NotifySockets:
             self._read(agent_id, listener, BUDGET)
 
     def drain_all(self) -> bool:
-        """Read what waits on all sockets now, each within its budget: one of each, as long as epoll names any.
+        """Read the messages that wait on all sockets now, within the budgets: one of each in turn.
 
-        A user whose budget is used up waits for the next look. False when nothing waited.
+        A user whose budget is used up waits for the next read. False when nothing waited.
         """
         budget = self.budget
         behind = budget is not None and budget.renew()
@@ -265,7 +267,7 @@ class NotifySockets:
                 ready.sort(key=lambda event: self._served.get(event[0], 0))
             read = False
             for descriptor, _ in ready:
-                agent_id = self._agents.get(descriptor)  # None: closed by what was read before it
+                agent_id = self._agents.get(descriptor)  # None: closed while an earlier one was read
                 if agent_id is None or (budget is not None and not budget.take(self._owners[descriptor])):
                     continue
                 read = True
@@ -290,7 +292,7 @@ class NotifySockets:
         listener.close()
 
     def _readable(self) -> None:
-        """Read at once, if the last look is long enough ago; no timer, as one costs as much as all the rest."""
+        """Read at once, if the last read is long enough ago; without a timer, which costs as much as all the rest."""
         loop = asyncio.get_running_loop()
         rest = self._looked + REST - loop.time()
         if rest > 0:
@@ -301,10 +303,10 @@ class NotifySockets:
             self.drain_all()
 
     def _look(self) -> None:
-        """Read, and look again after the rest; when nothing waited then, the next message is read at once."""
+        """Read, and again after `REST`; when nothing waited then, the next message is read at once."""
         loop = asyncio.get_running_loop()
         self._looked = loop.time()
-        self._resting = loop.call_later(REST, self._look)  # first: whatever goes wrong in it, the next look comes
+        self._resting = loop.call_later(REST, self._look)  # first, so that an error cannot stop the reads
         if not self.drain_all():
             self._resting.cancel()
             self._resting = None
@@ -324,7 +326,7 @@ def kept_name(agent_id: str) -> str:
 
 
 def _inode(path: str) -> tuple[int, int]:
-    """Device and inode of what lies there. Raises OSError."""
+    """Device and inode of the file at that path. Raises OSError."""
     found = os.lstat(path)
     return found.st_dev, found.st_ino
 
@@ -338,7 +340,7 @@ def _bound_to(listener: socket.socket, path: str) -> bool:
 
 
 def receive(listener: socket.socket) -> Message | None:
-    """One datagram with its credentials; None: nothing waits."""
+    """One datagram with its credentials; None: none waits."""
     try:
         data, ancillary, flags, _ = listener.recvmsg(MAX_BYTES + 1, _ROOM)
     except (BlockingIOError, InterruptedError):
@@ -352,4 +354,4 @@ def receive(listener: socket.socket) -> Message | None:
 
 
 def _drop(agent_id: str, message: Message) -> None:
-    """Nobody listens yet."""
+    """The receiver before `listen`: drops messages."""

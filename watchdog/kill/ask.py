@@ -82,7 +82,7 @@ class StopRequest:
         if not waits or not await self._begin(opened, log):
             return Asked()
         order = opened.order
-        hears = agent.heartbeat.hears and order.reason is not Reason.STALLED
+        hears = agent.heartbeat.reads_answers and order.reason is not Reason.STALLED
         rested = agent.heartbeat.said.state in AT_REST
         if hears and opened.progress.step is KillStep.ASKED:
             await self._wait(opened, seconds, unless_at_rest=True)
@@ -112,17 +112,17 @@ class StopRequest:
             if opened.order.reason in AUTOMATIC:
                 await registry.write(registry.agent_details.set_rung, agent.agent_id, Step.STOP)
                 agent.ladder.climb(Step.STOP, agent.heartbeat)
-            if agent.heartbeat.hears:  # learnt since the last sweep, it may stand nowhere yet
+            if agent.heartbeat.reads_answers:  # learnt since the last sweep, it may stand nowhere yet
                 await registry.write(registry.agent_details.set_hears, agent.agent_id)
             if not await log.asking(KillStep.ASKED):
                 return False
             order = opened.order
             can = (
                 f"it has {span(order.options.ask)}"
-                if agent.heartbeat.hears and order.options.ask
+                if agent.heartbeat.reads_answers and order.options.ask
                 else "it cannot hear it"
             )
-            self._recorder.tell("stop.asked", agent, f"{order.why}; {can}", order.by)
+            self._recorder.record("stop.asked", agent, f"{order.why}; {can}", order.by)
         return True
 
     async def _by_its_program(self, opened: OpenOrder, log: AskLog) -> None:
@@ -134,11 +134,11 @@ class StopRequest:
         try:
             uid = owner_of(agent)
         except OwnerCallFailed as error:
-            self._recorder.tell("stop.program", agent, f"not run: {error}")
+            self._recorder.record("stop.program", agent, f"not run: {error}")
             return
         ran = await self._helpers.run_notice(command, "stop", "{}", PROGRAM_SECONDS, uid)
         said = f": {ran.message.splitlines()[0]}" if ran.message else ""
-        self._recorder.tell("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
+        self._recorder.record("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
 
     async def _type(self, opened: OpenOrder, log: AskLog) -> bool:
         """Its exit keys into its own pane; whether they were typed."""
@@ -148,10 +148,10 @@ class StopRequest:
         if not keys or main is None or self._over(opened):
             return False
         if not agent.started:  # it may show whatever it asks first
-            self._recorder.tell("stop.keys", agent, "not typed: it has not started, as far as is known")
+            self._recorder.record("stop.keys", agent, "not typed: it has not started, as far as is known")
             return False
         if agent.heartbeat.said.state is State.WAITING:  # Enter says yes to most dialogs
-            self._recorder.tell(
+            self._recorder.record(
                 "stop.keys", agent, "not typed: it waits for a person's answer, and would take them for it"
             )
             return False
@@ -160,9 +160,9 @@ class StopRequest:
         try:
             how = await self._helpers.type_keys(owner_of(agent), main.pid, main.start_ticks, keys, clear=True)
         except OwnerCallFailed as error:
-            self._recorder.tell("stop.keys", agent, f"not typed: {error}")
+            self._recorder.record("stop.keys", agent, f"not typed: {error}")
             return False
-        self._recorder.tell("stop.keys", agent, how)
+        self._recorder.record("stop.keys", agent, how)
         return True
 
     async def _wait(self, opened: OpenOrder, seconds: float, *, unless_at_rest: bool = False) -> None:

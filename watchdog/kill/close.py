@@ -188,7 +188,7 @@ class Close:
             resume = resume_command(agent, progress.conversation)
             hint = f"; to resume: {resume}" if resume else ""
             facts = {"exit_code": agent.exit.code, "exit_signal": agent.exit.signal}
-            self._recorder.tell("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
+            self._recorder.record("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
         if progress.touched:
             self._finished(order, outcome)
 
@@ -257,7 +257,7 @@ class Close:
         while not agent.exit.known and self._clock.mono() < deadline:
             await asyncio.sleep(0.05)
         if agent.exit.known or (not await self._reports.learn(agent) and agent.exit.known):
-            agent.exit.told_at_once()
+            agent.exit.reported_at_once()
 
 
 def outcome_of(order: KillOrder, progress: KillProgress, now: Instant) -> KillOutcome:
@@ -339,7 +339,7 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
     if order.reason is Reason.LOST:
         return "its host was restarted; none of its processes can live"
     if by_itself(order, progress):
-        part, shortage = _ended_with_a_part(order, progress), oom.told(agent)
+        part, shortage = _ended_with_a_part(order, progress), oom.oom_kill_reason(agent)
         if shortage:
             end = shortage
         elif part:
@@ -351,7 +351,7 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
             end = "exited by itself, exit status unknown"
         else:
             end = f"exited by itself with status {agent.exit.code}"
-        end += f" ({agent.exit.told})" if agent.exit.told and not shortage and not part else ""
+        end += f" ({agent.exit.source})" if agent.exit.source and not shortage and not part else ""
         left = sum("after" in str(process["how"]) for process in progress.processes.values()) - part
         return f"{end}; {left} process{'' if left == 1 else 'es'} that it left behind killed" if left else end
     if not progress.touched:

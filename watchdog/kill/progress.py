@@ -280,7 +280,7 @@ class OpenOrder:
             why = self.observed or (None if self.wanted else self.cancelled)
         if why is not None:
             return why
-        held = holds.against(order.agent.agent_id, now, own=order.by == "daemon" and not self.wanted)
+        held = holds.blocking_reason(order.agent.agent_id, now, own=order.by == "daemon" and not self.wanted)
         if self.under_way or held is None or order.reason is Reason.LOST:
             return None
         return f"held before the first signal: {held}"

@@ -102,7 +102,7 @@ class Safeguards:
         now, user = self._clock.mono(), self.user_of(agent.reg.owner_uid)
         self._kills.append((now, user))
         limit = self._settings.hold.max_seconds
-        if silent and (agent.judged.doomed_since is None or now - agent.judged.doomed_since < limit):
+        if silent and (agent.judged.kill_due_since is None or now - agent.judged.kill_due_since < limit):
             self._fell[agent.agent_id] = (
                 user,
                 now,

@@ -123,7 +123,7 @@ class KillWorker:
                     await self._merge(run, reason, options, by, why)
                 return agent.ending.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
-            if reason in DEAD and agent.told.first(event):  # a fact and no act: the line of it waits for no disk
+            if reason in DEAD and agent.reported.first(event):  # a fact and no act: the line of it waits for no disk
                 with logger.caused_by(agent.reg.owner_uid):
                     self._recorder.logger_of(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
@@ -470,7 +470,7 @@ class OrderEvents:
         why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
         facts = {"request_id": self._request_id, "pids": pids[:64]}
         if self.first(f"{name} {pids}"):
-            self._recorder.tell("kill.signal_sent", self._agent, why, f"daemon {os.getpid()}", facts)
+            self._recorder.record("kill.signal_sent", self._agent, why, f"daemon {os.getpid()}", facts)
 
     def refused(self, pid: int, why: str) -> None:
         """The guard, or the kernel, let no signal out to this one."""

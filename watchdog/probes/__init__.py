@@ -1,1 +1,1 @@
-"""What is observed of an agent from outside: processes, CPU, output growth, heartbeat files, panes, prompts."""
+"""Observations of an agent from outside: processes, CPU, output growth, heartbeat files, panes, prompts."""

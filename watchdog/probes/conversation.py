@@ -1,7 +1,7 @@
-"""Which conversation an agent is in, captured before anything is done to it: its exit may remove its entry.
+"""Finds an agent's conversation before anything is done to the agent: its exit may remove the record of it.
 
-What its own program says, by the owner's helper; else the transcript that it reported; else what a foreign registry
-says. What is not known is not guessed: a wrong conversation taken up again, or purged, would be another agent's work.
+Sources in order: its own program, through the owner's helper; the transcript that it reported; a foreign registry. An
+unknown conversation is not guessed: a wrong one that is resumed or purged would be another agent's work.
 
 Tests: tests/kill/test_evidence.py, tests/e2e/test_resuming.py.
 """
@@ -14,7 +14,7 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.processes.identity import presence
 
-DEADLINE = 1.0  # seconds that the end of an agent may wait for it
+DEADLINE = 1.0  # seconds that a kill may wait for it
 _PROGRAMS = frozenset({*RESUME, "antigravity"})
 
 
@@ -36,5 +36,5 @@ async def find_conversation(agent: Agent, helpers: HelperPool) -> Conversation |
 
 
 def _may_have(agent: Agent) -> bool:
-    """Whether a program that keeps conversations is seen in it: no other agent's end waits for a helper."""
+    """Whether its processes include a program that keeps conversations: other kills need not wait for a helper."""
     return not _PROGRAMS.isdisjoint({agent.reg.agent_type, agent.reg.command, *(m.name for m in agent.tree.members)})

@@ -1,4 +1,4 @@
-"""What a silent agent was seen doing by the kernel, and its child agents. It delays a verdict, up to a cap."""
+"""CPU activity of a silent agent, and activity of its child agents. It delays a verdict, up to a cap."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,19 +16,19 @@ from watchdog.processes.reader import awaited
 from watchdog.processes.stops import stops
 
 CPU_WAIT_SHARE = (
-    0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less
+    0.5  # share of the time in which it is runnable but does not run; a process with timers alone waits far less
 )
 NONE: Mapping[int, float] = MappingProxyType({})
 
 
 async def waiting(fleet: Fleet) -> Mapping[int, float]:
-    """For how long each process of an agent that is in question has waited for a CPU so far, by pid."""
+    """Seconds that each process of an agent in question has waited for a CPU so far, by pid."""
     asked = tuple(member.identity.pid for agent in fleet if agent.in_question for member in agent.tree.members)
     return await awaited(None, waited_seconds, asked) if asked else NONE
 
 
 async def see_halts(agents: Iterable[Agent]) -> None:
-    """Which of these a person has stopped on purpose, by the last scan."""
+    """Find agents that a person stopped on purpose, by the last scan."""
     doubtful = {agent.agent_id: agent for agent in agents}
     asked = tuple(m.identity.pid for agent in doubtful.values() for m in agent.tree.members if m.state in "tT")
     stopped = await awaited(None, stops, asked) if asked else {}
@@ -39,7 +39,7 @@ async def see_halts(agents: Iterable[Agent]) -> None:
 
 
 def measure(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) -> None:
-    """Note of each agent what it was seen doing in the `elapsed` seconds between the last two scans."""
+    """Record each agent's observed activity in the `elapsed` seconds between the last two scans."""
     children = defaultdict(list)
     for agent in fleet:
         children[agent.reg.parent_id].append(agent)
@@ -50,11 +50,11 @@ def measure(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) ->
 
 
 def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE) -> None:
-    """The CPU that its tree used since the last scan, or waited for in vain, if it has said nothing since then.
+    """Record the CPU that its tree used since the last scan, or waited for in vain, unless it has beaten since.
 
-    Children that began and ended between two scans count by what their parents learned of them.
+    Children that began and ended between two scans count through the accounting of their parents.
 
-    What it used before it fell silent speaks for nothing: else each stall would be found later. `waited_by`: by pid.
+    CPU used before the silence counts for nothing, or each stall would be found later. `waited_by`: by pid.
     """
     used = {
         member.identity: Used(member.identity.pid, member.parent_pid, member.cpu_seconds, member.reaped_seconds)
@@ -73,7 +73,7 @@ def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE)
 
 
 def see_children(agent: Agent, children: Iterable[Agent]) -> None:
-    """A child agent at work: it keeps its promise, or is seen doing something itself."""
+    """A child agent at work: it keeps its promise, or shows activity itself."""
     for child in children:
         beats = child.heartbeat.said.promised and child.judged.verdict in (Verdict.HEALTHY, Verdict.WAITING)
         if (

@@ -1,6 +1,6 @@
 """Heartbeat files: a new mtime is a beat. The daemon never opens or stats the path; the owner's helper does.
 
-A file that cannot be read, or a helper that hangs on it, is missing evidence about that agent alone: its other
+A file that cannot be read, or a helper that hangs on it, means missing evidence about that agent alone: its other
 channels, its process and all other agents are judged as before.
 """
 
@@ -15,13 +15,13 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import EventLogger
 
-WRITTEN_NS = 2_000_000_000  # at most so far apart are the times of a file that was written, on any file system
-SLOW = 1.0  # seconds without an answer, after which the former one says nothing about now
+WRITTEN_NS = 2_000_000_000  # at most this far apart are the two times of a written file, on any file system
+SLOW = 1.0  # seconds without an answer, after which the former answer is outdated
 
 
 @dataclass(slots=True)
 class _File:
-    """What is known of one agent's file. `heard` is the agent's count of beats without those that came elsewhere."""
+    """What is known of one agent's file. `heard`: the agent's beats, without those from other channels."""
 
     heard: int
     known: bool = False
@@ -29,7 +29,7 @@ class _File:
 
 
 class HeartbeatFiles:
-    """Looks at all heartbeat files beside the sweep."""
+    """Checks all heartbeat files beside the sweep."""
 
     def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock, log: EventLogger) -> None:
         self._fleet = fleet
@@ -39,7 +39,7 @@ class HeartbeatFiles:
         self._files: dict[str, _File] = {}
 
     def look(self) -> None:
-        """Start a look at each file whose former look is over; the beats found count when they are found.
+        """Start a check of each file whose former check is over; a beat counts when it is found.
 
         Call it after silence was computed: an agent that would be too silent by an old answer is unread instead.
         """
@@ -67,9 +67,10 @@ class HeartbeatFiles:
         )
 
     def _take(self, agent: Agent, file: _File, answer: object) -> None:
-        """A stamp that differs from the last one is a beat; the first one seen is only where we begin.
+        """A changed stamp is a beat; the first one is only the baseline.
 
-        Where nothing can be written the agent may have tried to beat and could not: the same stamp says nothing then.
+        If the disk cannot be written, the agent may have tried to beat and failed: then an unchanged stamp says
+        nothing.
         """
         stamp = {**answer} if isinstance(answer, dict) else {}
         unwritable = stamp.pop("unwritable", "")
@@ -85,12 +86,12 @@ class HeartbeatFiles:
 
     def _failed(self, agent: Agent, file: _File, error: OwnerCallFailed) -> None:
         if error.reason == "ENOENT" and agent.heartbeat.rhythm.beats == 0:
-            file.known, file.stamp = True, None  # it makes the file with its first beat
+            file.known, file.stamp = True, None  # its first beat makes the file
         else:
             self._unread(agent, file, str(error))
 
     def _unread(self, agent: Agent, file: _File, why: str) -> None:
-        """Its file says nothing. An agent that also beats elsewhere is judged by that."""
+        """Its file gives no evidence. An agent that also beats elsewhere is judged by that."""
         if agent.heartbeat.silence.hindrance.unread is None and agent.heartbeat.rhythm.beats == file.heard:
             path = agent.reg.beat_file or ""
             agent.heartbeat.silence.unread_now(why if path in why else f"{path}: {why}")
@@ -99,7 +100,7 @@ class HeartbeatFiles:
 
 
 def _set_back(former: object, stamp: dict[str, object]) -> bool:
-    """Whether it got an older time than it had (`rsync -t`, `touch -d`): it was not written then.
+    """Whether its mtime was set to an older time (`rsync -t`, `touch -d`) instead of by a write.
 
     A write while the clock is wrong makes both of its times wrong.
     """

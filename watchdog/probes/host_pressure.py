@@ -1,20 +1,20 @@
-"""Whether the host is so busy that a silence says little: a process that waits for a CPU cannot beat.
+"""Whether the host is so busy that a silence means little: a process that waits for a CPU cannot beat.
 
 By PSI (Documentation/accounting/psi.rst) together with the load: three spinning programs on two cores make `some` 100 %
-and starve no process. Where the kernel tells no PSI (psi=0), by the load alone.
+and starve no process. Without PSI in the kernel (psi=0), by the load alone.
 """
 
 import os
 
 from watchdog.processes.procfs import PROC, read
 
-LOAD = 2.0  # runnable tasks a core, from which pressure counts
+LOAD = 2.0  # runnable tasks per core, from which pressure counts
 LOAD_ALONE = 4.0  # where there is no PSI
-MEMORY = 40.0  # percent of time in which all tasks waited for memory; systemd-oomd acts at 60
+MEMORY = 40.0  # percent of the time in which all tasks waited for memory; systemd-oomd acts at 60
 
 
 def host_pressure(cpu_percent: float) -> str | None:
-    """The reason, in words; None when it is not, or cannot be known. `cpu_percent` of 100 switches it off."""
+    """The reason, as text; None when the host is not busy or that is unknown. `cpu_percent` of 100 switches it off."""
     if cpu_percent >= 100:
         return None
     cpu, memory = _average("cpu", b"some"), _average("memory", b"full")
@@ -23,7 +23,7 @@ def host_pressure(cpu_percent: float) -> str | None:
 
 
 def judged(cpu: float | None, memory: float | None, load: float, cpu_percent: float) -> str | None:
-    """The same of figures: percent of the last ten seconds (None: unknown), runnable tasks a core."""
+    """The same from numbers: percent of the last ten seconds (None: unknown), runnable tasks per core."""
     if cpu is not None and cpu >= cpu_percent and load >= LOAD:
         return f"the host is overloaded: tasks waited for a CPU in {cpu:.0f}% of the time, load {load:.1f} a core"
     if cpu is None and load >= LOAD_ALONE:

@@ -1,4 +1,4 @@
-"""What the helper's `moved` tells: the bytes that an agent's processes read and write.
+"""The helper's call `moved`: the bytes that an agent's processes read and write.
 
 Tests: tests/probes/test_output_growth.py.
 """
@@ -8,19 +8,19 @@ from typing import Any
 from watchdog.agents.agent import Agent
 from watchdog.core.observed_activity import ActivityKind
 
-PROCESSES = 256  # of one tree that are asked about
+PROCESSES = 256  # per query, of one tree
 
 
 def question(agent: Agent, kind: ActivityKind) -> dict[str, object] | None:
-    """About its processes, if any is known."""
+    """The arguments about its processes, if any are known."""
     pids = [[m.identity.pid, m.identity.start_ticks] for m in agent.tree.members[:PROCESSES]]
     return {"processes": pids} if pids else None
 
 
 def read(kind: ActivityKind, answer: Any, before: Any, now: float) -> tuple[str | None, object]:
-    """What each process moved since the last look; one that is new there only begins.
+    """The bytes that each process moved since the last answer; a new process only gets its baseline.
 
-    `before`: when that was, and the bytes of each.
+    `before`: the time of that answer, and the bytes of each process.
     """
     moved = {str(pid): int(count) for pid, count in answer.items()}
     then, former = before or (now, moved)

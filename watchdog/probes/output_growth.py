@@ -1,9 +1,10 @@
-"""What changes while a silent agent works: its transcript, its log, its tmux pane, the bytes its processes move.
+"""Changes while a silent agent works: its transcript, its log, its tmux pane, the bytes its processes move.
 
-Asked of the owner's helper, beside the sweep, and only of agents that have been silent for a while: one that beats
-costs nothing. Growth counts from one look to the next, so that nothing from before the silence speaks for it.
+Read by the owner's helper, beside the sweep, and only for agents that have been silent for a while: one that beats
+costs nothing. Growth counts from one answer to the next, so that nothing from before the silence counts.
 
-What is asked is in `core.observed_activity`; a module here of the name of the helper's call understands its answer.
+The kinds of activity are in `core.observed_activity`; for each helper call a module here of the same name interprets
+the answer.
 """
 
 from importlib import import_module
@@ -20,19 +21,19 @@ Key = tuple[str, ActivityKind]
 
 
 class AnswerReader(Protocol):
-    """What a module of these does: it asks for one agent, and compares an answer with those before it.
+    """Interface of these modules: make the arguments for one agent, and compare an answer with earlier ones.
 
     All are tested with this one.
     """
 
     def question(self, agent: Agent, kind: ActivityKind) -> dict[str, object] | None:
-        """The arguments of the helper's call; None: there is nothing to ask about."""
+        """The arguments of the helper's call; None: there is nothing to read."""
 
     def read(self, kind: ActivityKind, answer: Any, before: Any, now: float) -> tuple[str | None, object]:
-        """What was seen, in words, if anything was; and what is to be remembered until the next answer.
+        """The observed activity as text (None: none), and the state for the next answer.
 
-        `before`: what was remembered in this silence, None at first. `now` is monotonic. Raises KeyError, TypeError and
-        ValueError for what is no such answer: these may be another uid's words.
+        `before`: the state kept in this silence, None at first. `now` is monotonic. Raises KeyError, TypeError and
+        ValueError for a malformed answer: another uid's process may have made it.
         """
 
 
@@ -44,7 +45,7 @@ READERS: dict[str, AnswerReader] = {
 
 
 class OutputGrowth:
-    """Looks at those in question; what it finds is in their `sights`."""
+    """Observes the agents in question; results are in their `sights`."""
 
     def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock) -> None:
         self._fleet = fleet
@@ -54,10 +55,11 @@ class OutputGrowth:
         self._remembered: dict[Key, object] = {}
 
     def look(self) -> list[Agent]:
-        """Ask about every agent in question, and return them. Call it when silence has been reckoned."""
+        """Query every agent in question, and return them. Call it after silence was accounted for."""
         doubtful = [agent for agent in self._fleet if agent.in_question]
         asked = {agent.agent_id for agent in doubtful}
-        for key in [key for key in self._asked if key[0] not in asked]:  # also of what had no answer: no pane, no file
+        # also of subjects without an answer: no pane, no file
+        for key in [key for key in self._asked if key[0] not in asked]:
             self._inquiries.forget(key)
             self._asked.discard(key)
             self._remembered.pop(key, None)

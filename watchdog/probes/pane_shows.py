@@ -1,4 +1,4 @@
-"""What the helper's `pane_shows` tells: other words in the agent's tmux pane than there were before.
+"""The helper's call `pane_shows`: whether the agent's tmux pane shows new text.
 
 Tests: tests/probes/test_output_growth.py.
 """
@@ -8,17 +8,17 @@ from typing import Any
 from watchdog.agents.agent import Agent
 from watchdog.core.observed_activity import ActivityKind
 
-SCREENS = 64  # that are remembered of one pane: words that blink or run in a circle come again
+SCREENS = 64  # screens remembered per pane: blinking or cycling text comes back
 
 
 def question(agent: Agent, kind: ActivityKind) -> dict[str, object] | None:
-    """By its main process."""
+    """The arguments, with its main process."""
     main = agent.identity
     return None if main is None else {"pid": main.pid, "start_ticks": main.start_ticks}
 
 
 def read(kind: ActivityKind, answer: Any, before: Any, now: float) -> tuple[str | None, object]:
-    """Words that were not there before in this silence; in another size it shows others for that alone.
+    """Text that the pane did not show before in this silence; a resized pane shows other text for that reason alone.
 
     `before`: pane, size and hash of each screen, the newest last.
     """

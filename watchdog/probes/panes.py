@@ -1,7 +1,7 @@
-"""The panes that agents sit in: asked of the owners' helpers once each process is known, and kept with the agent.
+"""The terminal panes of agents: found by the owners' helpers once each process is known, and stored with the agent.
 
-It is found while the agent lives, since it cannot be known afterwards whose pane it was. Who has no terminal is not
-asked about. What a pane shows is asked for once, before a kill.
+A pane must be found while its agent lives, since its owner cannot be determined afterwards. Agents without a terminal
+are skipped. The content of a pane is read once, before a kill.
 
 Tests: tests/kill/test_evidence.py, tests/e2e/test_pane.py.
 """
@@ -20,16 +20,16 @@ from watchdog.helpers.pool import HelperPool
 from watchdog.processes.table import has_terminal
 from watchdog.registry.async_registry import AsyncRegistry
 
-AT_ONCE = 8  # agents whose panes are looked for
-FINDING = 4.0  # seconds for one
+AT_ONCE = 8  # concurrent searches for panes
+FINDING = 4.0  # seconds for one search
 DEADLINE = 2.0  # seconds that the first signal may wait for a last screen
-LINES, LINE = 40, 160  # as in the helper, whose words these are
-LARGEST = 4096  # characters of what is kept of a pane
-KEYS = ("terminal", "server", "pane")  # that every pane has
+LINES, LINE = 40, 160  # as in the helper, which writes this text
+LARGEST = 4096  # characters stored of a pane
+KEYS = ("terminal", "server", "pane")  # fields of every pane
 
 
 class Panes:
-    """Asks, and writes down what was found."""
+    """Finds panes and stores them."""
 
     def __init__(self, registry: AsyncRegistry, helpers: HelperPool) -> None:
         self._registry = registry
@@ -38,7 +38,7 @@ class Panes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def find(self, agent: Agent) -> None:
-        """Have the pane of an agent found, whose process has become known. Waits for nothing."""
+        """Start to find the pane of an agent whose process has become known. Does not wait."""
         main = agent.identity
         if main is None or _is_found(agent.reg.pane) or (agent.reg.its_pane is None and not has_terminal(main)):
             return
@@ -47,16 +47,16 @@ class Panes:
         task.add_done_callback(self._tasks.discard)
 
     async def _find(self, agent: Agent, main: Identity) -> None:
-        """One that cannot be found now is looked for once more before a kill."""
+        """A pane that cannot be found now is searched once more before a kill."""
         args = {"pid": main.pid, "start_ticks": main.start_ticks, "told": agent.reg.its_pane or {}}
         async with self._asking:
             with suppress(
                 OwnerCallFailed, KeyError, TypeError, ValueError
-            ):  # the helper is that user's process, and may say anything
+            ):  # the helper is a process of that user and may answer anything
                 self._keep(agent, await self._helpers.call(owner_of(agent), "pane_find", args, FINDING))
 
     async def last_screen(self, agent: Agent) -> dict[str, object] | None:
-        """What its pane shows now, or why that is not known; None: it has no terminal. Within `DEADLINE`."""
+        """The present content of its pane, or why that is unknown; None: it has no terminal. Within `DEADLINE`."""
         main = agent.identity
         if main is None or (agent.reg.its_pane is None and not has_terminal(main)):
             return None
@@ -66,13 +66,16 @@ class Panes:
             self._keep(agent, answer["pane"])
             lines = [str(line)[:LINE] for line in answer["lines"]][-LINES:]
         except OwnerCallFailed as error:
-            return {"where": words(agent.reg.its_pane), "screen": f"not known: {error}"[:LARGEST]}
-        except (KeyError, TypeError, ValueError) as error:  # the helper is that user's process, and may say anything
-            return {"where": words(agent.reg.its_pane), "screen": f"not known: no answer of ours ({error!r})"[:LARGEST]}
-        return {"where": words(agent.reg.its_pane), "screen": lines or "it is empty"}
+            return {"where": pane_text(agent.reg.its_pane), "screen": f"not known: {error}"[:LARGEST]}
+        except (KeyError, TypeError, ValueError) as error:  # as above
+            return {
+                "where": pane_text(agent.reg.its_pane),
+                "screen": f"not known: no answer of ours ({error!r})"[:LARGEST],
+            }
+        return {"where": pane_text(agent.reg.its_pane), "screen": lines or "it is empty"}
 
     def _keep(self, agent: Agent, found: Any) -> None:
-        """Raises ValueError for what is no pane."""
+        """Store the answer. Raises ValueError if it is not a pane."""
         pane = dict(found)
         if not all(isinstance(pane.get(key), str) for key in KEYS) or len(str(pane)) > LARGEST:
             raise ValueError("what the helper found is no pane")
@@ -83,8 +86,8 @@ class Panes:
             )
 
 
-def words(pane: Mapping[str, object] | None) -> str | None:
-    """A pane for people."""
+def pane_text(pane: Mapping[str, object] | None) -> str | None:
+    """A pane as text for people."""
     if pane is None:
         return None
     server = f" ({pane['server']})" if pane.get("server") else ""
@@ -92,5 +95,5 @@ def words(pane: Mapping[str, object] | None) -> str | None:
 
 
 def _is_found(pane: Mapping[str, object] | None) -> bool:
-    """Whether the helper has found it; else it was reported at most."""
+    """Whether the helper found it; otherwise it was only reported."""
     return pane is not None and "server_pid" in pane

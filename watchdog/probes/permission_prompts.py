@@ -1,14 +1,14 @@
-"""Permission prompts that only a pane shows: of agents that beat, and whose beats say nothing of a human.
+"""Permission prompts that only a pane shows: of agents that beat, and whose beats do not mention a human.
 
-Asked of the owners' helpers beside the sweep, seldom (a quarter of `prompt_limit`) and few at a time, so that it costs
-the same however many agents beat; those whose silence, or whose start, may soon decide are asked about each time. Only
-a screen that shows the same letters from look to look is reported to people. A prompt is no activity and renews
-nothing; while it stands, an agent that is silent, or has not spoken yet, waits for a person (`core.verdict`).
+Read by the owners' helpers beside the sweep, rarely (each quarter of `prompt_limit`) and few at a time, so that the
+cost does not depend on the number of beating agents; those whose silence, or whose start, may soon decide are checked
+each time. Only a screen with unchanged text from check to check is reported to people. A prompt is no activity and
+renews nothing; while it stands, an agent that is silent, or has not beaten yet, waits for a person (`core.verdict`).
 
-One that said itself that it waits is looked at, too: with Codex and Gemini CLI no hook tells that a person has said yes
-and the tool runs, which may hang. Two looks in a row that show it at work are a word of the agent.
+An agent that reported itself that it waits is checked too: Codex and Gemini CLI have no hook for a person's approval,
+after which the tool runs, and may hang. Two checks in a row that show it at work count as a beat of the agent.
 
-Of one that has not spoken yet it is asked, too, whether it was prompted at all.
+For an agent that has not beaten yet, it is also checked whether it received its first prompt at all.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ from watchdog.core.vendors import KNOWN
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
 
-AT_ONCE = 4  # agents that one sweep asks about, and so many more where it may soon decide
-LOOKS = 4  # in one `prompt_limit`
-# Their hooks do not tell that a person has said yes.
+AT_ONCE = 4  # agents that one sweep checks, and as many more where it may soon decide
+LOOKS = 4  # checks in one `prompt_limit`
+# Their hooks do not report that a person has approved.
 UNTOLD = tuple(name for name, vendor in KNOWN.items() if vendor.hides_answers)
 NOTE = "its pane shows that it was answered"
 TOLD = "a prompt that was reported before the daemon was restarted"
-SUBJECT = "prompt"  # of its question to the helper
-FIRST = "first prompt"  # likewise
+SUBJECT = "prompt"  # key of its query to the helper
+FIRST = "first prompt"  # the same for the first prompt
 
 Screen = tuple[str, str]
 
@@ -47,24 +47,24 @@ class HumanAttention(Protocol):
         """It has waited for a person for too long."""
 
     def answered(self, agent: Agent, text: str) -> None:
-        """It does not wait for a person any more."""
+        """It no longer waits for a person."""
 
 
 class PermissionPrompts:
-    """Looks at panes; what it finds is in `sights.prompt`, and reported when it is older than the limit."""
+    """Checks panes; results are in `sights.prompt`, and are reported when older than the limit."""
 
     def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock, announcer: HumanAttention) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
         self._clock = clock
         self._announcer = announcer
-        self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last question
-        self._starting: dict[str, float] = {}  # the same of those that have not spoken
-        self._shown: dict[str, Screen] = {}  # pane and hash of it, when it asked last
-        self._worked: dict[str, int] = {}  # beats of each agent that says that it waits, and was seen at work
+        self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last query
+        self._starting: dict[str, float] = {}  # the same for those that have not beaten yet
+        self._shown: dict[str, Screen] = {}  # pane and hash of its screen at the last check that showed a prompt
+        self._worked: dict[str, int] = {}  # beat count of each agent that reported waiting and was seen at work
 
     def look(self) -> None:
-        """Ask about those that were not looked at for longest, if that is long enough ago."""
+        """Query the least recently checked agents, if that is long enough ago."""
         self._look_at_starts()
         now, sitting = self._clock.mono(), {agent.agent_id: agent for agent in self._sitting()}
         for agent_id in self._looked.keys() - sitting:
@@ -79,14 +79,14 @@ class PermissionPrompts:
                 soon.append((then, agent))
             elif now - then >= agent.policy.prompt_limit.total_seconds() / LOOKS:
                 due.append((then, agent))
-        # Some of each: silent ones may stay for days, where no ladder ends them.
+        # Some of each group: silent agents may stay for days where no ladder kills them.
         first = [sorted(some, key=lambda pair: pair[0])[:AT_ONCE] for some in (soon, due)]
         for _, agent in chain(*first):
             self._looked[agent.agent_id] = now
             self._ask(agent)
 
     def _look_at_starts(self) -> None:
-        """Whether those whose start takes long were prompted; what was seen of one that has spoken is over."""
+        """Check whether agents that are slow to start were prompted; drop results about agents that have beaten."""
         now, starting = self._clock.mono(), {agent.agent_id: agent for agent in self._fleet if not agent.started}
         for agent_id in self._starting.keys() - starting:
             self._inquiries.forget((agent_id, FIRST))
@@ -104,12 +104,12 @@ class PermissionPrompts:
             self._inquiries.ask((agent_id, FIRST), agent, "first_prompt", args, took, lambda error: None)
 
     def _take_first(self, agent: Agent, answer: Any) -> None:
-        """What a look said; of one that has spoken meanwhile nothing is kept."""
+        """Store an answer; for an agent that has beaten meanwhile, nothing is stored."""
         if not agent.started:
             agent.sights.may_be_unprompted(printable(str(answer["waits"])[:120]) or None)
 
     def _sitting(self) -> Iterator[Agent]:
-        """Those in a tmux pane whose words leave open whether they wait. What was seen of others is over."""
+        """Agents in a tmux pane whose beats leave open whether they wait. Results about others are dropped."""
         for agent in self._fleet:
             pane, prompt = agent.reg.pane, agent.sights.prompt
             if (
@@ -117,7 +117,7 @@ class PermissionPrompts:
                 or agent.status is not Status.RUNNING
                 or agent.ending.request_id is not None
             ):
-                continue  # most are in none; one that is being killed is left alone until that is called off
+                continue  # most have no pane; one that is being killed is left alone until that is withdrawn
             states = (None, State.WORKING) if prompt is None else (None, State.WORKING, State.WAITING)
             open_yet = agent.heartbeat.said.state in states or (
                 agent.reg.agent_type in UNTOLD and agent.heartbeat.asks_itself
@@ -140,7 +140,7 @@ class PermissionPrompts:
             self._inquiries.ask(key, agent, "pane_shows", args, lambda answer: self._take(agent, answer), failed)
 
     def _take(self, agent: Agent, answer: Any) -> None:
-        """One look. A screen with other letters shows another prompt, if any."""
+        """Apply one check. A screen with different text shows a different prompt, if any."""
         if self._fleet.get(agent.agent_id) is not agent or agent.ending.request_id is not None:
             return
         screen, asks = (str(answer["pane"]), str(answer["shows"])), printable(str(answer["asks"])[:80])
@@ -148,7 +148,7 @@ class PermissionPrompts:
         if agent.heartbeat.said.state is State.WAITING and prompt is None:
             self._take_answered(agent, works=answer.get("works") is True)
             return
-        before = self._shown.get(agent.agent_id, screen)  # unknown to a daemon that was restarted
+        before = self._shown.get(agent.agent_id, screen)  # missing after a restart of the daemon
         if prompt is not None and (not asks or screen != before):
             self._over(agent, "its pane no longer asks, or asks something else")
             prompt = None
@@ -165,7 +165,7 @@ class PermissionPrompts:
             self._announcer.needs_human(agent, f"{seen}; it does not report that itself")
 
     def _take_answered(self, agent: Agent, *, works: bool) -> None:
-        """A look at one that says that it waits. The first may have come before its dialog was drawn."""
+        """Apply a check of an agent that reported waiting. The first may have come before its dialog was drawn."""
         if not works or not agent.heartbeat.asks_itself or agent.heartbeat.ages.state_age < QUIET:
             self._worked.pop(agent.agent_id, None)
         elif self._worked.get(agent.agent_id) != agent.heartbeat.rhythm.beats:
@@ -184,5 +184,5 @@ class PermissionPrompts:
 
 
 def _decides_soon(agent: Agent) -> bool:
-    """Whether its silence, or that it has not spoken yet, may soon decide."""
+    """Whether its silence, or the lack of a first beat, may soon decide."""
     return agent.in_question if agent.started else 2 * agent.heartbeat.ages.age >= agent.policy.start_limit

@@ -1,4 +1,4 @@
-"""One /proc scan for all that want one at the same time: the sweep's look once a minute and every kill's looks.
+"""One /proc scan shared by all that want one at the same time: the sweep once a minute and every kill.
 
 Tests: tests/sweep/test_sweeper.py, tests/kill/test_terminate.py.
 """
@@ -24,7 +24,7 @@ _GOES_ON = frozenset({Status.STARTING, Status.RUNNING})
 
 
 class ProcessScanner:
-    """Has the reader scan (without one: an executor thread); a caller never gets a look that began before it asked."""
+    """Scans by the reader (without one: in an executor); a caller never gets a scan that began before its call."""
 
     def __init__(self, fleet: Fleet, executor: Executor | None, host: str) -> None:
         self._fleet = fleet
@@ -33,21 +33,21 @@ class ProcessScanner:
         self._running: asyncio.Task[Trees] | None = None
         self._next: asyncio.Task[Trees] | None = None
         self._clock = Clock()
-        self.hung: Mapping[int, bounded.Hung] = {}  # of the last `find_hung`
-        self.services: tuple[Service, ...] = ()  # that many sessions share, as of the last scan
-        self.ghosts: dict[str, Agent] = {}  # ended agents whose orphans are looked for, or are being ended
+        self.hung: Mapping[int, bounded.Hung] = {}  # result of the last `find_hung`
+        self.services: tuple[Service, ...] = ()  # services that many sessions share, as of the last scan
+        self.ended_agents: dict[str, Agent] = {}  # ended agents whose orphans are searched, or are being killed
 
     def look_also_for(self, ended: Mapping[str, Agent]) -> None:
-        """The processes of these, by id, are looked for as well, though they have ended."""
-        self.ghosts |= ended
+        """Also find the processes of these agents, by id, though they have ended."""
+        self.ended_agents |= ended
 
     def look_no_more_for(self, ended: Iterable[str]) -> None:
-        """Not any more."""
+        """Stop finding the processes of these agents."""
         for agent_id in ended:
-            self.ghosts.pop(agent_id, None)
+            self.ended_agents.pop(agent_id, None)
 
     async def find_hung(self) -> None:
-        """Learn which processes cannot be read now: a read of their files hangs for `HANGS` seconds and longer."""
+        """Find the processes that cannot be read now: a read of their files hangs for at least `HANGS` seconds."""
         reading, since = bounded.user(), self._clock.mono() - HANGS
         if reading is not None:
             with suppress(bounded.LookFailed):
@@ -55,7 +55,7 @@ class ProcessScanner:
         self.hung = {pid: one for pid, one in bounded.hung().items() if one.since <= since}
 
     async def trees(self) -> Trees:
-        """The trees of all agents by id, from a scan that starts after this call; each agent remembers its own.
+        """The trees of all agents by id, from a scan that starts after this call; each agent keeps its own.
 
         Raises OSError when /proc cannot be read at all.
         """
@@ -67,7 +67,7 @@ class ProcessScanner:
         return await asyncio.shield(self._next)
 
     async def table(self, uids: frozenset[int]) -> table.ProcessTable:
-        """All processes, and the marks of those of these uids, from a scan of its own; `trees` is not delayed by it.
+        """All processes, and the marks of those of these uids, from a separate scan that does not delay `trees`.
 
         Raises OSError when /proc cannot be read at all.
         """
@@ -79,8 +79,8 @@ class ProcessScanner:
         return await self._scan()
 
     async def _scan(self) -> Trees:
-        agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
-        # A session whose agent has ended, or is being killed, may have begun again, and is another's then.
+        agents = self.ended_agents | {agent.agent_id: agent for agent in self._fleet}
+        # A session whose agent has ended, or is being killed, may have been resumed by another agent.
         taken = frozenset().union(*(agent.reg.served for agent in self._fleet if agent.status in _GOES_ON))
         roots = [_root(agent, frozenset() if agent.status in _GOES_ON else taken) for agent in agents.values()]
         roots, found, self.services = await reader.awaited(self._executor, survey, self._host, roots, os.getpid())
@@ -92,7 +92,7 @@ class ProcessScanner:
 
 
 def _as_known(found: tuple[TreeMember, ...], before: tuple[TreeMember, ...]) -> tuple[TreeMember, ...]:
-    """With what was seen last of those that could not be read now: a CPU time of 0 would read as much work later."""
+    """Keep the last values of members that could not be read now: a CPU time of 0 would look like much work later."""
     if all(one.state != table.UNREAD for one in found):
         return found
     known = {one.identity: one for one in before}
@@ -103,7 +103,7 @@ def _as_known(found: tuple[TreeMember, ...], before: tuple[TreeMember, ...]) -> 
 
 
 def _root(agent: Agent, taken: frozenset[tuple[str, Identity]]) -> tree.Root:
-    """`taken`: sessions that are another's now."""
+    """`taken`: sessions that belong to other agents now."""
     return tree.Root(
         agent_id=agent.agent_id,
         owner_uid=agent.reg.owner_uid,

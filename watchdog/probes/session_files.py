@@ -1,8 +1,8 @@
-"""Vendors' own session files, of agents that beat by hooks: a state that has ended without an event is seen there.
+"""Vendors' own session files, for agents that beat by hooks: they show the end of a state that has no event.
 
-Asked of the owners' helpers beside the sweep: of agents of Claude Code, Codex and Gemini CLI that said that they work
-or wait for a person and have been silent for a moment, each now and then and few at a time. Claude Code's is found by
-its process; that of the others is the one that their hooks reported, where the process has no other session.
+Read by the owners' helpers beside the sweep: for agents of Claude Code, Codex and Gemini CLI that reported that they
+work or wait for a person and have been silent for a moment, each now and then and few at a time. Claude Code's file is
+found by its process; that of the others is the one that their hooks reported, if the process has no other session.
 """
 
 from collections.abc import Iterator
@@ -18,26 +18,26 @@ from watchdog.core.process import Identity
 from watchdog.core.session_states import LOGGED, QUIET, ended_by, quiet_for
 from watchdog.core.vendors import KNOWN
 
-AT_ONCE = 8  # agents that one sweep asks about
-LOOKS = 8  # in the silence that is too long
-SUBJECT = "session"  # of its question to the helper
-PROCESSES = 64  # of one tree that are asked about
+AT_ONCE = 8  # agents that one sweep queries
+LOOKS = 8  # checks in the allowed silence
+SUBJECT = "session"  # key of its query to the helper
+PROCESSES = 64  # per query, of one tree
 CLAUDE = "claude"
-TOLD = tuple(name for name, vendor in KNOWN.items() if vendor.tells_file)  # whose hooks report the file
+TOLD = tuple(name for name, vendor in KNOWN.items() if vendor.tells_file)  # vendors whose hooks report the file
 NOTE = "its own session file says so"
 
 
 class SessionFiles:
-    """Looks at those files; what has ended is a word of the agent."""
+    """Checks those files; a state that has ended is applied as a beat."""
 
     def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
         self._clock = clock
-        self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last question
+        self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last query
 
     def look(self) -> None:
-        """Ask about those that were not looked at for longest, if that is long enough ago."""
+        """Query the least recently checked agents, if that is long enough ago."""
         now, silent = self._clock.mono(), {agent.agent_id: agent for agent in self._silent()}
         for agent_id in self._looked.keys() - silent:
             self._inquiries.forget((agent_id, SUBJECT))
@@ -54,7 +54,7 @@ class SessionFiles:
         for agent in self._fleet:
             if (
                 agent.reg.agent_type not in (CLAUDE, *TOLD)
-                or not agent.heartbeat.hears
+                or not agent.heartbeat.reads_answers
                 or agent.status is not Status.RUNNING
             ):
                 continue
@@ -68,8 +68,8 @@ class SessionFiles:
                 yield agent
 
     def _quiet(self, agent: Agent) -> timedelta:
-        """How long it has said nothing; within a tool's limit, or on a lease, that is no silence yet."""
-        spoke = agent.heartbeat.rhythm.spoke  # None: to a daemon that was restarted
+        """How long it has not beaten; within a tool's limit, or on a lease, that is not silence yet."""
+        spoke = agent.heartbeat.rhythm.spoke  # None after a restart of the daemon
         return (
             agent.heartbeat.silence.lasted
             if spoke is None
@@ -92,7 +92,7 @@ class SessionFiles:
         )
 
     def _take(self, agent: Agent, heard: int, answer: Any) -> None:
-        """What the file said, unless a word came meanwhile."""
+        """Apply the file's state, unless a beat came meanwhile."""
         if answer is None or agent.heartbeat.rhythm.beats != heard or self._fleet.get(agent.agent_id) is not agent:
             return
         listed = State(answer["state"]) if answer["state"] in set(State) else None
@@ -101,7 +101,7 @@ class SessionFiles:
 
 
 def _question(agent: Agent, main: Identity) -> tuple[str, dict[str, object]]:
-    """The helper's call, and what it is asked with."""
+    """The helper's call and its arguments."""
     if agent.reg.agent_type in TOLD:
         return "turn_state", {"vendor": agent.reg.agent_type, "path": agent.reg.transcript}
     others = [m.identity for m in agent.tree.members if m.uid == agent.reg.owner_uid and m.identity.pid != main.pid]
@@ -110,13 +110,13 @@ def _question(agent: Agent, main: Identity) -> tuple[str, dict[str, object]]:
 
 
 def take(agent: Agent, listed: State | None, since: float | None, clock: Clock) -> bool:
-    """Whether the file's word is the newer one; then it is the agent's."""
+    """Whether the file's state is newer than the last beat; then it is applied."""
     said = agent.heartbeat.rhythm.last_heartbeat
     lag = LOGGED if agent.reg.agent_type in TOLD else QUIET
     state = None if said is None else ended_by(agent.heartbeat.said.state, said.timestamp(), listed, since, lag)
     if state is None:
         return False
     now = clock.now()
-    tool = "" if state is State.IDLE else None  # else it is the one that a person has allowed, or is asked about
+    tool = "" if state is State.IDLE else None  # otherwise it is the tool that a person has approved, or is asked about
     agent.beat(Beat(state=state, tool=tool, note=NOTE, promises=False), now.mono, now.wall)
     return True

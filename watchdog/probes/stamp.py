@@ -1,4 +1,4 @@
-"""What the helper's `stamp` of a registered file tells: it grew, or was written anew.
+"""The helper's call `stamp` on a registered file: it grew, or was rewritten.
 
 Tests: tests/probes/test_output_growth.py.
 """
@@ -10,12 +10,12 @@ from watchdog.core.observed_activity import ActivityKind
 
 
 def question(agent: Agent, kind: ActivityKind) -> dict[str, object] | None:
-    """About the file that was registered, if one was."""
+    """The arguments about the registered file, if there is one."""
     path = kind.probe.path(agent.reg)
     return None if path is None else {"path": path}
 
 
 def read(kind: ActivityKind, answer: Any, before: Any, now: float) -> tuple[str | None, object]:
-    """Another size, content or file than at the last look is growth; other rights (ctime) are none."""
+    """A different size, content or file since the last answer is growth; different permissions (ctime) are not."""
     stamp = [answer[key] for key in ("device", "inode", "size", "mtime_ns")]
     return f"its {kind} grew" if before is not None and before != stamp else None, stamp

@@ -96,7 +96,7 @@ class OwnerLeftovers:
         """What was found, and what went wrong. Raises OwnerCallFailed, RegistryUnavailable."""
         known, names = await self._known(uid)
         args = {**self._asked(known), "timeout_seconds": LOOK}
-        answer = await self._helpers.call_alone(uid, "reap_look", args, LOOK + 3 * BACKSTOP)
+        answer = await self._helpers.call_in_fresh_helper(uid, "reap_look", args, LOOK + 3 * BACKSTOP)
         try:
             found = [finding_of(one) for one in answer["findings"]]
             problems = [hooks.printable(str(one))[:500] for one in answer["problems"]][:20]
@@ -118,7 +118,7 @@ class OwnerLeftovers:
                 return hooks.kept(f"kept {finding.path}: in use: {user}")
             args = {**self._asked(fresh), "finding": finding_json(finding), "timeout_seconds": ACT}
             try:
-                return hooks.result_of(await self._helpers.call_alone(uid, "reap_act", args, ACT + BACKSTOP))
+                return hooks.result_of(await self._helpers.call_in_fresh_helper(uid, "reap_act", args, ACT + BACKSTOP))
             except OwnerCallFailed as error:
                 outcome = HookOutcome.TIMEOUT if error.reason == "late" else HookOutcome.FAILED
                 return HookResult(outcome, str(error), {"reason": error.reason})

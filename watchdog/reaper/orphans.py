@@ -103,7 +103,7 @@ class Orphans:
                 ended_agent = self._ghost(row, members)
                 if isinstance(ended_agent, str):
                     reasons[agent_id] = ended_agent
-                elif agent_id not in self._scanner.ghosts:  # whose orphans are being ended is there
+                elif agent_id not in self._scanner.ended_agents:  # whose orphans are being ended is there
                     ghosts[agent_id] = ended_agent
         self._scanner.look_also_for(ghosts)
         try:

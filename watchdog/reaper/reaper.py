@@ -178,7 +178,7 @@ class Reaper:
         return found
 
     def _unless_held(self, one: Leftover, by: str) -> Leftover:
-        held = self._holds.against(one.agent_id or "", self._clock.now().wall, own=by == "daemon")
+        held = self._holds.blocking_reason(one.agent_id or "", self._clock.now().wall, own=by == "daemon")
         if held is None or one.act is None:
             return one
         return replace(one, action="keep", why=f"held: {held}", act=None)

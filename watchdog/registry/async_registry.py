@@ -39,7 +39,8 @@ class AsyncRegistry:
     What that call was writing may still be committed, as after a lost connection.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, reserve: Callable[[], bool] | None = None) -> None:
+        """`reserve` frees disk space for a write that met a full disk; False: there is none left."""
         self.sync = registry  # for calls about the database itself: `open`, `probe`, `shared`, `engines` ...
         self.agents = registry.agents
         self.agent_details = registry.agent_details
@@ -48,6 +49,7 @@ class AsyncRegistry:
         self.leftovers = registry.leftovers
         self.retention = registry.retention
         self.shares = registry.shares
+        self._reserve = reserve
         self.patience = HUNG  # seconds; shorter at the daemon's end
         self._writer = Pool(1, "the registry (writing)")
         self._readers = Pool(2, "the registry (reading)")
@@ -58,7 +60,6 @@ class AsyncRegistry:
         self._since: float | None = None  # when it began to
         self._watching = False
         self._closed = False
-        self.make_room: Callable[[], bool] = lambda: False  # called when the disk is full; True: there is room now
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a writing method: `await registry.write(registry.agents.save_sweep, rows)`."""
@@ -170,7 +171,9 @@ class AsyncRegistry:
 
     def _write_into_reserve(self, batch: "list[_Write]") -> None:
         """In the writer's thread: repeat what failed on a full disk, while the reserve still frees some space."""
-        while (failed := [write for write in batch if getattr(write.failure, "full", False)]) and self.make_room():
+        if self._reserve is None:
+            return
+        while (failed := [write for write in batch if getattr(write.failure, "full", False)]) and self._reserve():
             for write in failed:
                 write.failure = None
                 try:

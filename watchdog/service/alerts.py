@@ -1,7 +1,7 @@
-"""`[notify]`: the events that an operator named start his command, one at a time, with the event as JSON on stdin.
+"""`[notify]`: events chosen by the operator start a command, one at a time, with the event as JSON on stdin.
 
-Whoever logs only puts the event into a queue, so no sweep and no kill waits. The command runs in a helper of its own
-below a deadline, so it may hang, fail or flood. What it does wrong is told once, and never by itself.
+Logging only puts the event into a queue, so no sweep and no kill waits. The command runs in a helper of its own with a
+deadline, so it may hang, fail or flood. Its failures are reported once, and never through itself.
 """
 
 import asyncio
@@ -17,16 +17,17 @@ from watchdog.helpers.pool import HelperPool
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import EventLogger
 
-DEADLINE = 10.0  # seconds for one run: a message is handed on in one, or by somebody who queues
+DEADLINE = 10.0  # seconds for one run: a message is passed to a program that sends it, or queues it
 EACH_MINUTE = 30  # runs; a start is a process or a unit of systemd, about 0.1 s of a core
 ROOM = 300  # events that may wait: ten minutes at that pace
-REASONS = 5  # of failure that are told in one bad time; what changes with each event would be told without end
-LAST_WORDS = 3.0  # seconds that the daemon's end waits for what is queued
+# of failure that are reported in one bad time; reasons that differ for each event would be reported endlessly
+REASONS = 5
+LAST_WORDS = 3.0  # seconds that shutdown waits for the queue
 FAILED = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
 
 
 class AlertCommand:
-    """Hears every event of the log, passes on those that are wanted. Made on the loop that it lives on."""
+    """Receives every event of the log, and passes on those that are wanted. Make it on the event loop that runs it."""
 
     def __init__(
         self,
@@ -49,13 +50,13 @@ class AlertCommand:
         self._began: deque[float] = deque()  # runs of the last minute
         self._came, self._idle, self._closing = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._idle.set()
-        self._failed = self._dropped = 0  # since it last went well
-        self._told: set[str] = set()  # the reasons
+        self._failed = self._dropped = 0  # since the last success
+        self._told: set[str] = set()  # the reasons reported
         self._want(wanted)
         self._task = asyncio.create_task(self._work(), name="notify")
 
     def apply(self, settings: Settings) -> None:
-        """New settings, also for events that wait; how another command fails is reported again."""
+        """Apply new settings, also to events that wait; failures of a new command are reported again."""
         self._want(settings.notify)
 
     def _want(self, wanted: NotifySection) -> None:
@@ -66,14 +67,14 @@ class AlertCommand:
             self._waiting.clear()
 
     def hear(self, event: str, fields: Mapping[str, object]) -> None:
-        """One event was logged, in any thread. Never waits."""
+        """An event was logged, in any thread. Never waits."""
         if event in self._on:
             text = logger.as_json(event, fields)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._take, event, text)
 
     async def close(self) -> None:
-        """Pass on what waits, for a moment and at any pace; then end the command that runs."""
+        """Pass on the queued events, for a moment and at any pace; then kill the running command."""
         self._closing.set()
         await asyncio.wait([asyncio.ensure_future(self._idle.wait())], timeout=LAST_WORDS)
         self._task.cancel()
@@ -105,7 +106,7 @@ class AlertCommand:
                 self._idle.set()
 
     async def _pace(self) -> None:
-        """Wait until one more run is within `each_minute`, or the daemon stops."""
+        """Wait until `each_minute` permits one more run, or the daemon stops."""
         while self._began and (left := self._began[0] + 60 - self._clock.mono()) <= 0:
             self._began.popleft()
         if len(self._began) >= self._each_minute:
@@ -117,13 +118,13 @@ class AlertCommand:
     async def _run(self, event: str, text: str) -> HookResult:
         try:
             return await self._helpers.run_notice(self._command, event, text, self._seconds)
-        except Exception as error:  # noqa: BLE001 no event may end the passing on of the next
+        except Exception as error:  # noqa: BLE001 - an error with one event must not stop the next ones
             return HookResult(HookOutcome.FAILED, f"{type(error).__name__}: {error}")
 
     def _judge(self, event: str, result: HookResult, *, former: bool) -> None:
-        """Say each reason of failure once, and the end of a bad time once nothing waits any more.
+        """Report each reason of failure once, and recovery once the queue is empty.
 
-        `former`: a reload has put another command in its place meanwhile, so its reason is of no use any more.
+        `former`: a reload has replaced the command meanwhile, so the reason is outdated.
         """
         if result.outcome in FAILED:
             self._failed += 1

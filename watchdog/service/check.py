@@ -1,6 +1,6 @@
-"""`agent-watchdogd --check`: what the file says is fine; is what it leads to there, and can nobody else change it?
+"""`agent-watchdogd --check`: do the configured files and programs exist, safe from changes by other users?
 
-A problem keeps the daemon from starting, or gives others' hands to somebody. With all else it starts: a warning.
+A problem keeps the daemon from starting, or gives control to another user. Anything else is a warning.
 
 Tests: tests/test_config_hostile.py, tests/config/test_salvage.py.
 """
@@ -25,13 +25,13 @@ from watchdog.service.obstacles import obstacles
 
 _NUMBERS = {5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
 _ENTRY = re.compile(r": (source\[\d+\])[.:]")
-NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody outside
+NOBODY = 65534  # in a user namespace, the owner of files of users outside
 
 
 def problems(settings: Settings) -> list[str]:
-    """What would go wrong, or give others' hands to somebody, one line each: `file: key: what; what to use`.
+    """What would fail, or give control to another user, one line each: `file: key: what; what to use`.
 
-    Then what is no fault of the file: `path: what; do: ...`.
+    Then problems outside the file: `path: what; do: ...`.
     """
     found = [
         f"{key}: {words}" for key, program in _programs(settings) if (words := _changeable_program(program)) is not None
@@ -46,7 +46,7 @@ def problems(settings: Settings) -> list[str]:
 
 
 def about(complaints: Iterable[str]) -> set[str]:
-    """The [[source]] entries that complaints speak of: where one is wrong, what is left of it is another place."""
+    """The [[source]] entries that complaints are about: without the faulty key such an entry names another place."""
     found = (_ENTRY.search(words) for words in complaints if ": unknown key" not in words)
     return {entry[1] for entry in found if entry is not None}
 
@@ -79,7 +79,7 @@ def _is_socket(path: str) -> bool:
 
 
 def warnings(settings: Settings) -> list[str]:
-    """What is perhaps a slip, and stops nothing."""
+    """Probable mistakes that stop nothing."""
     found = [f"{key}: {words}" for key, name in _programs(settings) if (words := _missing_program(name)) is not None]
     if settings.file and not settings.config.model_fields_set:
         found.append("says nothing: a start takes all defaults; a reload keeps what it said before")
@@ -91,7 +91,7 @@ def warnings(settings: Settings) -> list[str]:
             for number, root in enumerate(settings.cleanup.roots)
             if not _is_directory(root)
         ]
-    named = settings.config.source or ()  # a user's own shipped one is read as soon as it is there
+    named = settings.config.source or ()  # a user's own shipped one is read as soon as it exists
     found += [f"source[{number}].{words}" for number, one in enumerate(named) for words in _source(one)]
     config = settings.config
     lists = {"kill.spare": config.kill.spare} | {
@@ -126,7 +126,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _cannot_be_made(directory: str) -> str | None:
-    """Why a directory that is not there would not be there after a start, either."""
+    """Why a start could not make this missing directory."""
     above = directory
     while not os.path.lexists(above) and above != "/":
         above = os.path.dirname(above)
@@ -138,7 +138,7 @@ def _cannot_be_made(directory: str) -> str | None:
 
 
 def _database(url: str) -> Iterator[str]:
-    """What is wrong with the address of a server, as far as that can be said without it."""
+    """Errors in a server's address, as far as they can be found without connecting."""
     from watchdog.registry.engines import Engines  # 0.3 s, which no other check needs
 
     try:
@@ -148,7 +148,7 @@ def _database(url: str) -> Iterator[str]:
 
 
 def _source(source: SourceSection) -> Iterator[str]:
-    """What keeps a registry from being read. Its program may make it later, so a running daemon says nothing."""
+    """Why a registry cannot be read. Its program may make it later, so a running daemon does not report this."""
     with noted(NSS):
         uid = pwd.getpwnam(source.user).pw_uid if source.user else os.geteuid()
     if os.geteuid() and uid != os.geteuid():
@@ -161,11 +161,11 @@ def _source(source: SourceSection) -> Iterator[str]:
     except (FileNotFoundError, NotADirectoryError):
         yield f"path: {path} is not there (yet); no agent of {source.kind} is known until it is"
     except OSError:
-        pass  # its owner may look at it
+        pass  # its owner may access it
 
 
 def where(settings: Settings) -> str:
-    """The file, in words where there is none."""
+    """The file, or text where there is none."""
     return settings.file or "no file, all defaults"
 
 
@@ -209,10 +209,10 @@ def _sought(name: str) -> str:
 
 
 def _changeable(program: str) -> str | None:
-    """What lets somebody else exchange this program, in words. A link is as safe as the directories of both ends."""
+    """How another user could replace this program, as text. A link is as safe as the directories of both ends."""
     real = os.path.realpath(program)
     status = os.stat(real)
-    # A user's own group has nobody else in it; root's may.
+    # A user's own group has no other member; root's may.
     others = stat.S_IWOTH | (stat.S_IWGRP if os.geteuid() == 0 or status.st_gid != os.getegid() else 0)
     if status.st_mode & others or status.st_uid not in (0, os.geteuid(), NOBODY):
         return f"{real} has mode {stat.S_IMODE(status.st_mode):04o} and owner uid {status.st_uid}"

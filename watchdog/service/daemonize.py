@@ -1,8 +1,8 @@
-"""`--daemonize`, for hosts without a service manager: leave the terminal, and tell the starter how it went.
+"""`--daemonize`, for hosts without a service manager: detach, and report the start to the parent process.
 
-Order matters. The pid file is locked *before* the fork: a second start is refused in the terminal where it was typed.
-All other descriptors are opened *after* it: python-daemon closes what is open, and whatever is opened next gets the
-same numbers (a log that was opened before would then be written into somebody's database).
+Order matters. The pid file is locked *before* the fork: a second start is refused in its own terminal. All other
+descriptors are opened *after* it: python-daemon closes open ones, and the next ones get the same numbers (a log opened
+before would then be written into another file, such as a database).
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from watchdog.host.service_manager import ServiceManager
 _clock = Clock()
 EX_SOFTWARE = 70  # sysexits.h
 EX_TEMPFAIL = 75  # the same
-PATIENCE = 90.0  # seconds that the starter waits for a daemon to be ready: TimeoutStartSec in the unit
+PATIENCE = 90.0  # seconds that the parent process waits for a daemon to be ready: TimeoutStartSec in the unit
 _SYSTEM_LOGS = "/var/log/agent-watchdog"  # FHS 3.0, section 5.10; config/logrotate.d looks there
 _MANAGERS_OWN = ("LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "WATCHDOG_USEC", "WATCHDOG_PID")
 
@@ -35,13 +35,13 @@ Live = Callable[[Settings, ServiceManager, PidFile], int]
 
 
 def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
-    """Fork, call `live` in the background, and return what it came to; in the starter: 0 once it is ready.
+    """Fork, call `live` in the background, and return its result; in the parent process: 0 once it is ready.
 
-    The settings have a log file (`with_log_file`). The starter's exit status is else that of the daemon that failed.
-    Raises AlreadyRunning, ConfigError and UnsafeDirectory before anything is forked.
+    The settings have a log file (`with_log_file`). If the daemon fails, the parent returns its exit status. Raises
+    AlreadyRunning, ConfigError and UnsafeDirectory before anything is forked.
     """
     _refuse_manager(os.environ)
-    for key in _MANAGERS_OWN:  # they were meant for the starter, and their descriptors are closed below
+    for key in _MANAGERS_OWN:  # they were meant for the parent, and their descriptors are closed below
         os.environ.pop(key, None)
     os.umask(0o077)
     ensure_directories(settings.state_dir, settings.runtime_dir)
@@ -54,27 +54,27 @@ def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
         return _live_detached(settings, pid, _Starter(tell), live)
     os.close(tell)
     pid.close()
-    os.waitpid(child, 0)  # it forks again at once (credentials(7): a daemon is no session leader) and ends
+    os.waitpid(child, 0)  # it forks again at once (credentials(7): a daemon is no session leader) and exits
     return _await(hear, settings.log.file, pid.path)
 
 
 class _Starter(ServiceManager):
-    """Whoever typed the command, as the one to whom the daemon says READY=1."""
+    """The parent process, to which the daemon reports READY=1 instead of a service manager."""
 
     def __init__(self, pipe: int) -> None:
         super().__init__({})
         self._pipe: int | None = pipe
 
     def fileno(self) -> int | None:
-        """The pipe to the starter; None once it has been told."""
+        """The pipe to the parent; None once the report was sent."""
         return self._pipe
 
     def ready(self, status: str) -> None:
-        """Passed on; nobody waits for the other words."""
-        self.tell({"pid": os.getpid()})
+        """Report it; other states are ignored."""
+        self.report({"pid": os.getpid()})
 
-    def tell(self, word: Mapping[str, object]) -> None:
-        """The one word that the starter waits for; he may have been interrupted, so nobody may be there."""
+    def report(self, word: Mapping[str, object]) -> None:
+        """Send the only report that the parent waits for; it may have been interrupted and be gone."""
         if self._pipe is not None:
             with contextlib.suppress(OSError):
                 os.write(self._pipe, json.dumps(word).encode())
@@ -86,11 +86,11 @@ def _live_detached(settings: Settings, pid: PidFile, starter: _Starter, live: Li
     """The daemon's process, from the first fork to its end."""
     code = EX_SOFTWARE
     try:
-        # What nobody catches, and faulthandler's stacks, go to the log too: there is no terminal to show them.
+        # Uncaught errors, and faulthandler's stacks, go to the log too: there is no terminal to show them.
         with open(settings.log.file, "ab", buffering=0, opener=_open_log) as last_words:
             daemon.DaemonContext(
                 detach_process=True,  # its guess would be "no" below an init
-                umask=0o077,  # its own default is 0: files that everybody may write
+                umask=0o077,  # its own default is 0: world-writable files
                 signal_map={},  # its own would raise SystemExit anywhere
                 files_preserve=[pid.fileno(), starter.fileno()],
                 stderr=last_words,
@@ -99,12 +99,12 @@ def _live_detached(settings: Settings, pid: PidFile, starter: _Starter, live: Li
         code = live(settings, starter, pid)
     except WatchdogError as error:
         code = error.exit_code
-        starter.tell({"error": str(error), "code": code})
+        starter.report({"error": str(error), "code": code})
     except OSError as error:
-        starter.tell({"error": f"cannot go to the background: {error}", "code": code})
+        starter.report({"error": f"cannot go to the background: {error}", "code": code})
         traceback.print_exc()
     except Exception as error:
-        starter.tell({"error": f"{type(error).__name__}: {error} (its log has the rest)", "code": code})
+        starter.report({"error": f"{type(error).__name__}: {error} (its log has the rest)", "code": code})
         raise
     finally:
         pid.remove()
@@ -112,8 +112,8 @@ def _live_detached(settings: Settings, pid: PidFile, starter: _Starter, live: Li
 
 
 def _await(pipe: int, log_file: str, pid_file: str) -> int:
-    """What the starter prints, and its exit status: of a daemon that is neither ready nor ended in time, 75."""
-    said = _heard(pipe, PATIENCE)
+    """The output and exit status of the parent: 75 if the daemon is neither ready nor ended in time."""
+    said = _read_until_closed(pipe, PATIENCE)
     if said is None:
         late = f"not ready within {PATIENCE:g} s; it goes on trying: see {log_file}, and its pid in {pid_file}"
         print(f"agent-watchdogd: {late}", file=sys.stderr)
@@ -127,8 +127,8 @@ def _await(pipe: int, log_file: str, pid_file: str) -> int:
     return 0
 
 
-def _heard(pipe: int, seconds: float) -> bytes | None:
-    """All that is said there until its other end is closed; None: it was not closed in time."""
+def _read_until_closed(pipe: int, seconds: float) -> bytes | None:
+    """All data until the other end of the pipe is closed; None: it was not closed in time."""
     poll, said, deadline = select.poll(), b"", _clock.mono() + seconds
     poll.register(pipe, select.POLLIN)
     while poll.poll(max(0.0, deadline - _clock.mono()) * 1000):
@@ -139,7 +139,10 @@ def _heard(pipe: int, seconds: float) -> bytes | None:
 
 
 def with_log_file(settings: Settings) -> Settings:
-    """The same with `[log] file`, or one of ours: there is neither terminal nor journal here. Makes its directory."""
+    """The same settings with `[log] file`, or with our default: there is neither terminal nor journal.
+
+    Makes its directory.
+    """
     if settings.log.file:
         return settings
     directory = settings.state_dir
@@ -158,7 +161,7 @@ def _open_log(path: str, flags: int) -> int:
 
 
 def _refuse_manager(environ: Mapping[str, str]) -> None:
-    """Raise ConfigError where a service manager started us: it follows the process that it started."""
+    """Raise ConfigError if a service manager started us: it follows the process that it started."""
     waits = "NOTIFY_SOCKET" in environ
     # $INVOCATION_ID alone proves nothing: a terminal that systemd started passes it on to every shell.
     unit = "INVOCATION_ID" in environ and environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
@@ -172,7 +175,7 @@ def _refuse_manager(environ: Mapping[str, str]) -> None:
 
 
 def fill_standard_streams() -> None:
-    """Started with stdin or stderr closed (`<&-`, `2>&-`), the next file that is opened would become descriptor 0 or 2.
+    """Open /dev/null for closed standard streams (`<&-`, `2>&-`): the next file would become descriptor 0 or 2.
 
     A registry would then get what libraries write to stderr; and Python has no sys.stderr, which faulthandler needs.
     """
@@ -182,4 +185,4 @@ def fill_standard_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, so this one
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, closefd=False, encoding="utf-8"))  # noqa: SIM115  lives with the process
+            setattr(sys, name, open(number, mode, closefd=False, encoding="utf-8"))  # noqa: SIM115 - kept open

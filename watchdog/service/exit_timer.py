@@ -1,13 +1,14 @@
-"""The end of the process within its limit, whatever hangs: the last resort beside the orderly end of `service`.
+"""Ends the process within its limit, whatever hangs: the last resort beside the orderly shutdown in `main_loop`.
 
-A thread of its own, made before there is work to do, watches two things that the event loop cannot do for itself:
+A thread of its own, made before there is work to do, watches two things that the event loop cannot watch itself:
 
-- the loop runs. One that is stuck in a call (a read in the kernel that never returns) sweeps no more, and cannot notice
-  that its scheduler is dead: that is exit 70, as when the scheduler alone is. A signal that came meanwhile is heeded;
-- the end, once begun, comes. After `LIMIT` seconds it says what was waited for, lets the locks go, and calls os._exit.
+- the loop runs. A loop that is stuck in a call (a read in the kernel that never returns) does not sweep, and cannot
+notice that its scheduler is dead: exit 70, as when the scheduler alone is. A signal that came meanwhile is heeded;
+- shutdown, once begun, completes. After `LIMIT` seconds the thread logs what it waited for, releases the locks,
+and calls os._exit.
 
-An end that does not even let this thread run (a library that hangs with the interpreter's lock held) is the kernel's:
-SIGALRM, a few seconds later. Nothing is lost by any of them: what counts was committed before it was done.
+If not even this thread can run (a library hangs with the interpreter's lock held), the kernel ends the process by
+SIGALRM, a few seconds later. Nothing is lost by any of these: important data was committed before it was acted on.
 """
 
 import os
@@ -23,17 +24,20 @@ from watchdog.concurrency import threads
 from watchdog.telemetry.logger import EventLogger
 
 _clock = Clock()
-LIMIT = 20.0  # seconds from the word to stop until the process has ended; TimeoutStopSec in the unit is 30
+LIMIT = 20.0  # seconds from the request to stop until the process has ended; TimeoutStopSec in the unit is 30
 LOOP_LIMIT = 30.0  # seconds without a turn of the event loop after which it counts as dead
-TICK = 1.0  # seconds between two looks, and between two signs of life of the loop
-LAST_WORDS = 1.0  # seconds each for the log's last lines and for letting the locks go
-KERNEL = 4.0  # seconds beyond the limit until SIGALRM; with it we are still below TimeoutStopSec
+TICK = 1.0  # seconds between two checks, and between two signs of life of the loop
+LAST_WORDS = 1.0  # seconds each for the log's last lines and for releasing the locks
+KERNEL = 4.0  # seconds beyond the limit until SIGALRM; still below TimeoutStopSec
 EX_SOFTWARE = 70  # sysexits.h
 FRAMES = 3  # innermost calls of a thread that are named
 
 
 class ExitTimer:
-    """Made once a process, on the main thread. `asked`: whether a stop was asked for that the loop has not seen yet."""
+    """One per process, made on the main thread.
+
+    `asked`: whether a stop was requested that the loop has not seen yet.
+    """
 
     def __init__(self, log: EventLogger, asked: Callable[[], bool], finish_log: Callable[[float], None]) -> None:
         """`finish_log` writes what is queued, within so many seconds."""
@@ -42,7 +46,7 @@ class ExitTimer:
         self._finish_log = finish_log
         self._release: list[Callable[[], None]] = []
         self._main = threading.main_thread().ident
-        self._lived = False  # the loop has had a turn since the last look
+        self._lived = False  # the loop has had a turn since the last check
         self._watched = False  # a loop runs
         self._armed = threading.Event()
         self._left = 0.0  # seconds until the limit
@@ -50,15 +54,15 @@ class ExitTimer:
         threading.Thread(target=self._watch, name="exit timer", daemon=True).start()
 
     def on_exit(self, release: Callable[[], None]) -> None:
-        """Have this called before the process is ended by force: locks and files that a next start would meet."""
+        """Call this before a forced exit: it releases locks and files that the next start would meet."""
         self._release.append(release)
 
     def alive(self) -> None:
-        """The loop has a turn: a sign of life, to be given each TICK seconds."""
+        """The loop has a turn: a sign of life, due each TICK seconds."""
         self._lived = self._watched = True
 
     def arm(self, code: int) -> None:
-        """The end begins, with that exit status. Later calls do not prolong it; a fault's status stays."""
+        """Shutdown begins, with that exit status. Later calls do not prolong it; the status of a fault stays."""
         self._code = self._code or code
         if not self._armed.is_set():
             self._left = LIMIT
@@ -66,13 +70,13 @@ class ExitTimer:
             self._armed.set()
 
     def _watch(self) -> None:
-        # Blocked here, they stay with the process while the main thread cannot take them (sigpending(2)).
+        # Blocked here, they stay pending for the process while the main thread cannot take them (sigpending(2)).
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
         still = 0.0
         while True:
             before = _clock.mono()
             self._sleep()
-            # A look that comes late (we were stopped, starved or suspended) says nothing about the others.
+            # A late check (we were stopped, starved or suspended) says nothing about the others.
             passed = min(_clock.mono() - before, 2 * TICK)
             still = 0.0 if self._lived or not self._watched else still + passed
             self._lived = False
@@ -93,15 +97,18 @@ class ExitTimer:
             self._armed.wait(TICK)
 
     def _end(self, event: str, seconds: float) -> None:
-        """Say what was waited for, let go, end. Each step has its time: the log or a lock's file may be what hangs."""
+        """Log what was waited for, release the locks, exit.
+
+        Each step has a limit: the log or a lock's file may hang.
+        """
         self._log.event(event, seconds=round(seconds), waiting_for=self._waiting_for(), exit_code=self._code)
-        releasing = threading.Thread(target=self._let_go, daemon=True)
+        releasing = threading.Thread(target=self._run_releases, daemon=True)
         releasing.start()
         self._finish_log(LAST_WORDS)
         releasing.join(LAST_WORDS)
         os._exit(self._code)
 
-    def _let_go(self) -> None:
+    def _run_releases(self) -> None:
         for release in self._release:
             try:
                 release()
@@ -109,7 +116,7 @@ class ExitTimer:
                 self._log.event("stop.unreleased", error=str(error))
 
     def _waiting_for(self) -> list[str]:
-        """What has not returned, by our own names; where the main thread is; threads that nobody named."""
+        """Calls that have not returned, by our own names; the position of the main thread; unnamed threads."""
         found = [f"{what} ({seconds:.0f} s)" for what, seconds in threads.overdue().items()]
         frames = sys._current_frames()
         for thread in threading.enumerate():

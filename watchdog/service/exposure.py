@@ -1,9 +1,9 @@
-"""What others may read that holds a secret, or other people's words: for `--check` and `doctor`. It changes nothing.
+"""Files readable by others that contain a secret or foreign text: for `--check` and `doctor`. Changes nothing.
 
-1. The configuration with a password in it, and what lies beside it: backups, `.new`, files for EnvironmentFile=.
-2. Drop-ins of our unit, which systemd wants readable, and whose Environment= `systemctl show` tells everybody.
-3. Secrets among the arguments of a command: everybody sees those in /proc/PID/cmdline (proc(5)) while it runs.
-4. A registry file and logs: they hold the notes and the commands of all agents.
+1. The configuration with a password in it, and files beside it: backups, `.new`, files for EnvironmentFile=.
+2. Drop-ins of our unit, which systemd wants readable, and whose Environment= `systemctl show` prints for all users.
+3. Secrets among the arguments of a command: all users see them in /proc/PID/cmdline (proc(5)) while it runs.
+4. A registry file and logs: they contain the notes and the commands of all agents.
 
 A file is exposed when its mode lets others read it, or a group that is neither root's nor our own, and each directory
 above lets them pass.
@@ -78,7 +78,7 @@ def _commands(settings: Settings) -> Iterable[tuple[str, Iterable[str]]]:
 
 
 def _with_siblings(key: str, path: str) -> list[tuple[str, str]]:
-    """SQLite's own files beside the database; what logrotate made of a log."""
+    """SQLite's own files beside the database; rotated logs."""
     return [(key, one) for one in sorted(glob.glob(f"{glob.escape(path)}*"))[:MOST_FILES]] if path else []
 
 
@@ -87,7 +87,7 @@ def _has_secret(text: str) -> bool:
 
 
 def _text(path: str) -> str:
-    """A plain file's beginning; empty for anything else, and where it may not be read."""
+    """The beginning of a plain file; empty for anything else, and for an unreadable one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -98,12 +98,12 @@ def _text(path: str) -> str:
         text = os.read(descriptor, MOST_BYTES).decode("utf-8", "replace")
     finally:
         os.close(descriptor)
-    # Comments show what could be written: the shipped file explains a URL with a password.
+    # Comments show examples: the shipped file explains a URL with a password.
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("#", ";")))
 
 
 def _readers(path: str) -> str | None:
-    """Who else may read this plain file, in words."""
+    """Who else may read this plain file, as text."""
     try:
         found = os.lstat(path)
         above = [directory.stat() for directory in Path(os.path.abspath(path)).parents]

@@ -28,10 +28,10 @@ from watchdog.service import check, daemonize
 from watchdog.telemetry import logger
 
 M_ARENA_MAX = -8  # malloc.h
-PATIENCE = 20.0  # seconds for reading the configuration and, with --check, looking at what it leads to
+PATIENCE = 20.0  # seconds for reading the configuration and, with --check, checking the files it names
 _LOOK = "the configuration"
 T = TypeVar("T")
-LAST_WORDS = 1.0  # seconds that a stopped reader of our output may keep us
+LAST_WORDS = 1.0  # seconds that a stopped reader of our output may delay us
 EX_USAGE = 64  # not argparse's 2, which vendors' hook runners read as "block the agent"
 
 
@@ -74,9 +74,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write_down(error: WatchdogError) -> None:
-    """A start that failed before there was a log, in the log file of the settings, where they name one that is sound.
+    """Write a start error that came before the log was set up to the log file of the settings, if that is safe.
 
-    On stderr, where the log goes else, the command has said it.
+    Otherwise the log is stderr, where the command has already printed it.
     """
     settings = error.rest if isinstance(error, ConfigError) else None
     if not isinstance(settings, config.Settings) or not settings.log.file or "log.file" in str(error):
@@ -90,12 +90,12 @@ def _write_down(error: WatchdogError) -> None:
 
 
 class _Logged(Exception):
-    """The cause of an error that the log has told where the command would print it: it is said once, in its format."""
+    """The cause of an error that was already logged on the command's stream, so that it is not printed twice."""
 
 
 @contextmanager
 def _no_certificates() -> Iterator[None]:
-    """For the import of aiohttp, which reads the host's certificates twice, for a client that nothing here uses."""
+    """For the import of aiohttp, which reads the host's certificates twice, for a client that we do not use."""
     setattr(ssl.SSLContext, "set_default_verify_paths", lambda _context: None)  # noqa: B010 - the base class has it
     try:
         yield
@@ -104,7 +104,7 @@ def _no_certificates() -> Iterator[None]:
 
 
 def _answered(look: Callable[[], T]) -> T:
-    """What it returns or raises, or Unanswered, which names what hangs: a file, a directory, NSS."""
+    """The result or exception of `look`, or Unanswered, which names what hangs: a file, a directory, NSS."""
     try:
         return threads.call_now(_LOOK, look, PATIENCE)
     except threads.Unanswered:
@@ -113,7 +113,7 @@ def _answered(look: Callable[[], T]) -> T:
 
 
 def leave(status: int) -> NoReturn:
-    """End the process without Python's own end, which joins threads and flushes pipes that nobody reads."""
+    """Exit without Python's finalization, which joins threads and flushes pipes whose reader may have stopped."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(WatchdogError, OSError, ValueError):
             threads.call_now("standard output", stream.flush, LAST_WORDS)
@@ -150,13 +150,13 @@ def build() -> argparse.ArgumentParser:
 
 
 def _check(read: Callable[[], config.Settings], supervisor: ServiceManager) -> int:
-    """`--check`, fit for ExecStartPre=: what the file says is fine; is what it leads to there?"""
+    """`--check`, usable as ExecStartPre=: check the file and what it refers to."""
     problems: list[str] = []
     settings: object
     try:
         settings = read()
     except ConfigError as error:
-        problems, settings = list(error.problems), error.rest  # the rest of it is looked at all the same
+        problems, settings = list(error.problems), error.rest  # the rest of it is checked all the same
     refusals: list[Callable[[], None]] = [_refuse_name_clash]
     if isinstance(settings, config.Settings):
         refusals.append(partial(supervisor.refuse_interval, settings.interval))
@@ -178,7 +178,7 @@ def _check(read: Callable[[], config.Settings], supervisor: ServiceManager) -> i
 
 
 def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
-    """Reads the file, now and at each reload, and lays the options of the command line over it."""
+    """Reads the file, now and at each reload, and overlays the options of the command line."""
     named = options.config or os.environ.get("AGENT_WATCHDOG_CONFIG")
     path = os.path.abspath(named) if named else None  # in the background the working directory is another
 
@@ -193,7 +193,8 @@ def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
             reason = "has become empty, like a file that is being written"
             raise ConfigError([f"{settings.file}: {reason}; set at least one key, or restart for all defaults"])
         said = bool(settings.config.model_fields_set)
-        path = settings.file or path  # once read, a default file that is missing at a reload is no "all defaults"
+        # after the first read, a default file that is missing at a reload does not mean "all defaults"
+        path = settings.file or path
         if options.observe:
             settings = settings.observing()
         return daemonize.with_log_file(settings) if options.daemonize else settings
@@ -218,7 +219,7 @@ def _run(
     log.event("daemon.starting", pid=os.getpid(), config=settings.file or "defaults")
     if (taken := squatted(settings.runtime_dir)) is not None:
         log.event("daemon.runtime_dir_taken", path=settings.runtime_dir, why=taken)
-    gc.freeze()  # see `entry`
+    gc.freeze()  # see `bootstrap`
     gc.enable()
     try:
         return asyncio.run(live(settings, supervisor, log, sink, pid_file))
@@ -227,7 +228,7 @@ def _run(
         if settings.log.file and sink.health().error is None:
             raise
         raise error from _Logged()
-    except Exception as error:  # noqa: BLE001 - a fault of ours is told by the log, too, where Python would print it
+    except Exception as error:  # noqa: BLE001 - an error of ours is logged, too, where Python would only print it
         log.event("daemon.failed", error=repr(error), exc_info=error)
         return 1
     finally:
@@ -235,19 +236,19 @@ def _run(
 
 
 def _share_one_heap() -> None:
-    """One malloc arena for all threads (mallopt(3)): glibc's eight a core kept 5 MB of freed blocks after 400 agents.
+    """One malloc arena for all threads (mallopt(3)): glibc's eight per core kept 5 MB of freed blocks after 400 agents.
 
-    They run Python, of which one thread at a time allocates anyway.
+    The threads run Python, of which one at a time allocates anyway.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # musl has no arenas, and none of this
+    if mallopt is not None:  # musl has no arenas
         mallopt(M_ARENA_MAX, 1)
 
 
 def _refuse_name_clash() -> None:
     """PyPI's `watchdog` overwrites our package silently when both are installed in one environment.
 
-    Asked for by that name: to ask each distribution what it owns, as `doctor` does, takes 30 ms and 1.4 MB.
+    Checked by that name: asking each distribution for its files, as `doctor` does, takes 30 ms and 1.4 MB.
     """
     with suppress(importlib.metadata.PackageNotFoundError):
         found = importlib.metadata.distribution("watchdog")

@@ -25,9 +25,9 @@ from watchdog.telemetry import line_limits, logger
 from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.queue_handler import QueueHandler
 
-# Seconds that a part may take when the daemon ends. Together they are below `shutdown.LIMIT`, and none is reached
-# unless something hangs.
-START_LEAVES = 3.0  # a start that is under way, until it is given up
+# Seconds that a part may take at shutdown. Together they are below `exit_timer.LIMIT`; none is reached unless something
+# hangs.
+START_LEAVES = 3.0  # a start in progress, until it is given up
 SWEEP_LEAVES = 4.0  # a running sweep
 
 
@@ -50,20 +50,20 @@ class Daemon:
         self.sink = sink
         self.pid_file = pid_file
         self.stopping = asyncio.Event()
-        self.looked = asyncio.Event()  # the first sweep has ended, however
-        self.sooner: asyncio.Event | None = None  # set for a look that is due now, once the watch has begun
-        self.early: asyncio.Task[None] | None = None  # a look that a reason called for
+        self.looked = asyncio.Event()  # the first sweep has ended, successful or not
+        self.sooner: asyncio.Event | None = None  # set when a sweep is due now, once the watch has begun
+        self.early: asyncio.Task[None] | None = None  # a sweep that was brought forward
         self.adopted = Adopted()
-        self.stuck: dict[str, float] = {}  # what does not answer, and for how many seconds: reported
+        self.stuck: dict[str, float] = {}  # calls that do not return, with their seconds: reported
         self.signals = SignalFlags(self._on_signal)
         self.exit_timer = ExitTimer(log, self.signals.unheeded, partial(logger.finish, sink))
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self.settings = settings
 
     async def run(self) -> int:
-        """Live: take the lock, make the parts, take up what was left, watch until told to stop, end in order."""
+        """Take the locks, make the parts, restore the former state, watch until asked to stop, shut down in order."""
         self._live()
         code = 0
         async with AsyncExitStack() as held:
@@ -87,7 +87,7 @@ class Daemon:
         asyncio.get_running_loop().call_later(exit_timer.TICK / 2, self._live)
 
     async def _started(self, locks: InstanceLocks, held: AsyncExitStack) -> Parts | None:
-        """Start; None when told to stop meanwhile: a start that hangs (at the registry's disk) is given up."""
+        """Start; None when asked to stop meanwhile: a start that hangs (at the registry's disk) is given up."""
         start = asyncio.create_task(self._start(locks, held), name="start")
         stop = asyncio.create_task(self.stopping.wait())
         await asyncio.wait([start, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -107,7 +107,7 @@ class Daemon:
     async def _start(self, locks: InstanceLocks, held: AsyncExitStack) -> Parts:
         process = Startup(self.settings, self.read, self.supervisor, self.log, self.sink, Clock(), locks)
         parts = await wiring.build(process, held)
-        await parts.discovery.custodians.look()  # before anything is judged, or said to be ours
+        await parts.discovery.custodians.look()  # before anything is judged, or reported as ours
         await parts.recovery.restore_all()
         parts.tracker.sockets.drop_kept()
         await parts.control.open()
@@ -117,10 +117,10 @@ class Daemon:
         return parts
 
     async def _watch(self, parts: Parts) -> None:
-        """Until told to stop or the scheduler is dead: sweep sooner than the schedule does where there is a reason.
+        """Until asked to stop or the scheduler is dead: bring sweeps forward when there is a reason.
 
-        A reason is a new process, the next deadline of somebody's silence, an operator's word. Many share one look:
-        early ones take a fifth of the time at most and are a second apart at most, reloads a second at least.
+        Reasons are a new process, the next deadline of an agent's silence, an operator's request. Many share one sweep:
+        early ones take at most a fifth of the time and are at most a second apart; reloads are at least a second apart.
         """
         self.sooner = parts.tracker.sooner
         if self.signals.reload:
@@ -133,7 +133,7 @@ class Daemon:
             if parts.tracker.sooner.is_set():
                 parts.tracker.sooner.clear()
                 reload, self.signals.reload = self.signals.reload or parts.reload.wanted, False
-                # Not awaited alone: one that hangs would keep us from seeing that the scheduler is dead.
+                # Not awaited alone: one that hangs would keep us from noticing that the scheduler is dead.
                 self.early = asyncio.create_task(self._early_look(parts, reload), name="early look")
                 await asyncio.wait([*ends, self.early], return_when=asyncio.FIRST_COMPLETED)
                 if self.early.done():
@@ -151,7 +151,7 @@ class Daemon:
                 await parts.reload.run((self, *parts.configured))
             await self._sweep(parts)
         finally:
-            if reload:  # what is shown from now on was judged by the new settings
+            if reload:  # from now on the status is by the new settings
                 self.supervisor.ready(parts.status.line())
 
     async def _scheduled_sweep(self, parts: Parts) -> None:
@@ -164,25 +164,25 @@ class Daemon:
             await parts.control.keep()
             await parts.scrape.keep(self.settings.metrics.listen)
             if await self._sweep(parts):
-                self.supervisor.swept(parts.status.line())
+                self.supervisor.feed_watchdog(parts.status.line())
         finally:
             self.looked.set()
 
     def _report_stuck(self) -> None:
-        """What does not answer is said once, and once that it has."""
+        """Report a call that does not return once, and once that it has returned."""
         now = threads.overdue()
         for what in now.keys() - self.stuck.keys():
             self.log.event("call.stuck", what=what, seconds=round(now[what]))
         for what in self.stuck.keys() - now.keys():
             self.log.event("call.returned", what=what)
         self.stuck = now
-        self.sink.tell_if_stuck()
+        self.sink.report_if_stuck()
 
     async def _sweep(self, parts: Parts) -> bool:
-        """One sweep; whatever goes wrong in it is said, and the next one comes."""
+        """One sweep; any error in it is reported, and the next one comes."""
         try:
             await parts.sweeper.sweep()
-        except Exception as error:  # noqa: BLE001 - the daemon is the last to fall
+        except Exception as error:  # noqa: BLE001 - no error in a sweep may end the daemon
             parts.stats.failed(error)
             return False
         wait = parts.watched.next_deadline()
@@ -196,7 +196,7 @@ class Daemon:
         jobs = {
             "orders": parts.registry_poll.poll,
             "custody": parts.discovery.custodians.round,
-            "sources": parts.discovery.sources.look,  # neither of these two waits for the other
+            "sources": parts.discovery.sources.look,  # this and the next do not wait for each other
             "ghosts": parts.discovery.stale.round,
         }
         for job, do in jobs.items():
@@ -210,7 +210,7 @@ class Daemon:
         parts.scheduler.start()
         await self._first_look(parts)
         if self.stopping.is_set() or parts.scheduler.dead.is_set():
-            return  # told to stop before we were ready: who waits for it is not told that we are
+            return  # asked to stop before we were ready: do not report ready
         self.supervisor.ready(parts.status.line())
         log = self.log.bind(socket=parts.control.context.socket_path, config=self.settings.file or "defaults")
         log.event("daemon.ready", pid=os.getpid(), mode=self.settings.mode, agents=len(parts.fleet))
@@ -219,8 +219,8 @@ class Daemon:
             threads.begin("standard output", lambda: print(words, end="", flush=True))  # its reader may have stopped
 
     async def _first_look(self, parts: Parts) -> None:
-        """Who is told that we are ready may ask what we see: until the first sweep has ended we have seen nobody."""
-        self.supervisor.stepped()
+        """Report ready only after the first sweep: clients may then ask about agents."""
+        self.supervisor.extend_timeout()
         ends = [asyncio.create_task(one.wait()) for one in (self.looked, self.stopping, parts.scheduler.dead)]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -229,20 +229,20 @@ class Daemon:
                 end.cancel()
 
     def _on_signal(self) -> None:
-        """A signal came: heeded at once where it stops us, by the next look where it is a reload."""
+        """A signal came: a stop is heeded at once, a reload by the next sweep."""
         if self.signals.stop is not None and not self.stopping.is_set():
             self.log.event("daemon.stopping", signal=self.signals.stop.name)
             self.supervisor.stopping("stopping; agents keep running")
             self.exit_timer.arm(0)
             self.stopping.set()
-        if self.signals.reload and self.sooner is not None:  # else the watch begins with it
+        if self.signals.reload and self.sooner is not None:  # otherwise the watch begins with it
             self.sooner.set()
 
     async def _end(self, parts: Parts) -> None:
-        """In order: no new look, the running one ends, kills stop between two steps, words are written down."""
+        """In order: no new sweep, the running one ends, kills stop between two steps, beats are stored."""
         parts.scheduler.pause()
-        parts.tracker.ends.stop()
-        self.supervisor.stepped()
+        parts.tracker.exits.stop()
+        self.supervisor.extend_timeout()
         parts.registry.patience = min(parts.registry.patience, REGISTRY_LEAVES)
         with suppress(TimeoutError):  # a sweep that hangs is cancelled
             async with asyncio.timeout(SWEEP_LEAVES):
@@ -251,12 +251,12 @@ class Daemon:
         parts.scheduler.shutdown()
         if self.early is not None:
             self.early.cancel()
-        self.supervisor.stepped()
+        self.supervisor.extend_timeout()
         await parts.kills.close()
-        self.supervisor.stepped()
+        self.supervisor.extend_timeout()
         await parts.sweeper.close()
         parts.tracker.sockets.drain_all()
         parts.sweeper.reckon()
-        await parts.persistence.record(self.settings.interval.total_seconds(), everybody=True)
-        self.supervisor.stepped()
+        await parts.persistence.record(self.settings.interval.total_seconds(), all_rows=True)
+        self.supervisor.extend_timeout()
         parts.tracker.close()

@@ -1,6 +1,6 @@
-"""What would keep a start from the places that it needs: tried without changing anything, each with what removes it.
+"""What would prevent a start at the directories and files that it needs: tested without changes, each with a remedy.
 
-Of one place one line is said, `path: what; do: command`: `--check` prints it, and `doctor` has it from there.
+One line for each path, `path: what; do: command`: `--check` prints it, and `doctor` gets it from there.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ _KINDS = {
 
 
 def obstacles(settings: Settings) -> Iterator[str]:
-    """One line for each place. Of what lies in a directory that cannot be used nothing is said."""
+    """One line for each path; nothing about the content of an unusable directory."""
     registry = sqlite_file(settings.registry_url)
     files = {
         settings.state_dir: [f"{settings.state_dir}/{LOCK}"],
@@ -60,11 +60,11 @@ def obstacles(settings: Settings) -> Iterator[str]:
 
 
 def _directory(path: str, mode: int | None, key: str) -> str | None:
-    """Of our own with that mode, or (None) somebody's, in which the registry lies."""
+    """Our own directory with that mode, or (None) any user's, in which the registry is."""
     try:
         found = os.lstat(path) if mode is not None else os.stat(path)
     except OSError:
-        return None  # made by a start; where that cannot be, `check` says why
+        return None  # made by a start; if that fails, `check` says why
     if not stat.S_ISDIR(found.st_mode):
         return _other(path, found, "a directory", key) if mode is not None else None
     if mode is not None and found.st_uid != os.geteuid():
@@ -78,7 +78,7 @@ def _directory(path: str, mode: int | None, key: str) -> str | None:
 
 
 def _file(path: str, registry: str) -> str | None:
-    """What keeps us from writing to it; one that is not there is made. The mode of SQLite's own two is mended."""
+    """Why we cannot write to it; a missing file is made. The mode of SQLite's own two files is corrected."""
     beside = path in (f"{registry}-wal", f"{registry}-shm")
     try:
         found = os.lstat(path)
@@ -108,7 +108,7 @@ def _newer(registry: str) -> str | None:
     if not os.path.isfile(registry) or os.path.getsize(registry) == 0:
         return None
     stored = None
-    with suppress(sqlite3.Error):  # damaged: a start puts it aside; no such table: the same
+    with suppress(sqlite3.Error):  # damaged: a start moves it aside; no such table: the same
         uri = f"file:{urllib.parse.quote(registry)}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as database:
             (stored,) = database.execute("SELECT version_num FROM alembic_version").fetchone() or (None,)
@@ -122,14 +122,14 @@ def _newer(registry: str) -> str | None:
 
 
 def _known(revision: str) -> bool:
-    """Whether one of our migrations made it: then a start brings it up to date."""
+    """Whether one of our migrations made it: then a start upgrades it."""
     from watchdog.registry.engines import known_revisions
 
     return revision in known_revisions()
 
 
 def _other(path: str, found: os.stat_result, right: str, key: str = "") -> str:
-    """Something else lies there. A link is never followed; one that leads to what is right is no reason to move it."""
+    """Something else is at that path. A link is never followed; one that leads to the right kind need not be moved."""
     kind = _KINDS.get(stat.S_IFMT(found.st_mode), "another thing")
     if stat.S_ISLNK(found.st_mode):
         real = os.path.realpath(path)
@@ -152,7 +152,7 @@ def _owner(path: str, found: os.stat_result, option: str) -> str:
 
 
 def _refused(path: str, found: os.stat_result, mode: str, why: str | None = "Permission denied") -> str:
-    """The kernel says no to its owner, or to root."""
+    """The kernel refuses its owner, or root."""
     if (flag := _flag(path)) is not None:
         letter, word = flag
         return f"{path}: is {word} (lsattr){DO}{_as_root()}chattr -{letter} {shlex.quote(path)}"
@@ -169,7 +169,7 @@ def _refused(path: str, found: os.stat_result, mode: str, why: str | None = "Per
 
 
 def _flag(path: str) -> tuple[str, str] | None:
-    """The flag by which not even root may write to it: chattr(1)'s letter, and a word. None: not known."""
+    """The flag that keeps even root from writing to it: chattr(1)'s letter, and its name. None: unknown."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -181,7 +181,7 @@ def _flag(path: str) -> tuple[str, str] | None:
 
 
 def _aside(path: str, word: str = "aside") -> str:
-    """A name beside it that is free."""
+    """A free name beside it."""
     free = f"{path}.{word}"
     while os.path.lexists(free):
         free += "+"

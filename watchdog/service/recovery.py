@@ -1,4 +1,4 @@
-"""Takes up at start what an earlier daemon left in the registry for this host: its agents, and the orders on them."""
+"""Restores at start what an earlier daemon left in the registry for this host: its agents, and their kill orders."""
 
 from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.own_cgroup import CgroupPlacement
@@ -21,7 +21,7 @@ HUMAN = ("agent.needs_human", "agent.human_answered")
 
 
 class Recovery:
-    """Reads rows of its own host only, and gives them to whoever deals with them."""
+    """Reads rows of its own host only, and passes them to the parts that handle them."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Recovery:
         custodians: Custodians,
         orders: StoredOrders,
         *,
-        begun_anew: bool = False,
+        registry_lost: bool = False,
     ) -> None:
-        """`begun_anew`: the former registry was lost, so who lives gets its row again."""
+        """`registry_lost`: the former registry was lost, so living agents get their rows again."""
         self._settings = settings
         self._registrar = registrar
         self._fleet = registrar.fleet
@@ -43,16 +43,16 @@ class Recovery:
         self._placement = placement
         self._custodians = custodians
         self._orders = orders
-        self._begun_anew = begun_anew
+        self._registry_lost = registry_lost
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self._settings = settings
 
     async def restore_all(self) -> None:
-        """Agents and open orders, at start. An agent of another boot is lost.
+        """Restore agents and open orders, at start. An agent of another boot is lost.
 
-        None of its processes can live, so only its hooks are run. A row that cannot be read is said and left alone.
+        None of its processes can live, so only its hooks are run. An unreadable row is reported and left alone.
         """
         registry, copies = self._registry, self._tracker.read_copies()
         rows, problems = await registry.read(registry.agents.live, self._host)
@@ -66,20 +66,20 @@ class Recovery:
             agent.owner.drops_to(_dropped_since(row.registration, known.get(row.agent_id)))
             if agent.heartbeat.said.state is State.WAITING or agent.reg.pane is not None:
                 last = await registry.read(registry.history.last_event, agent.agent_id, HUMAN)
-                agent.told.human(needed=last == HUMAN[0])
+                agent.reported.human(needed=last == HUMAN[0])
                 if agent.heartbeat.said.state is State.WAITING:
-                    told = agent.policy.prompt_limit if agent.told.needed_human else ZERO
+                    told = agent.policy.prompt_limit if agent.reported.needed_human else ZERO
                     agent.heartbeat.ages.in_state_for(told)
-                elif agent.told.needed_human:
+                elif agent.reported.needed_human:
                     agent.sights.asks(Sight(TOLD, agent.policy.prompt_limit))
             if agent.ttl.ends_soon:
                 announced = await registry.read(registry.history.last_event, agent.agent_id, EXPIRY) is not None
-                agent.told.expiry(told=announced)
+                agent.reported.expiry(reported=announced)
             self._tracker.readmit(agent, row, connected)
             self._custodians.settle(agent)
             if started_us(agent):
                 self._orders.quarantine([Problem(agent.agent_id, f"pid: {STARTED_US}")])
-        await self._readopt(copies, {problem.agent_id for problem in problems}, begun_anew=self._begun_anew)
+        await self._readopt(copies, {problem.agent_id for problem in problems}, registry_lost=self._registry_lost)
         self._placement.take_up()
         unread = {problem.agent_id for problem in problems}
         for request in requests:
@@ -87,11 +87,12 @@ class Recovery:
         for agent in self._fleet:
             await self._orders.lose(agent)
 
-    async def _readopt(self, copies: list[AgentRow], unread: set[str], *, begun_anew: bool) -> None:
-        """Registered agents that live and that the registry does not know, or not with their process.
+    async def _readopt(self, copies: list[AgentRow], unread: set[str], *, registry_lost: bool) -> None:
+        """Take in registered agents that live and that the registry does not have, or not with their process.
 
-        It was put back from an older copy while nobody was there. They are watched, and reported by `registry_poll`;
-        without a row none of them can be ended. One that was begun anew knows nobody: no row was taken on purpose.
+        It was restored from an older copy while no daemon ran. They are watched, and reported by `registry_poll`;
+        without a row none of them can be killed. A newly created registry has no agents: no row was removed on
+        purpose.
         """
         lost = await self._registry.read(
             self._registry.agents.without_row, [row.agent_id for row in copies], self._host
@@ -105,15 +106,15 @@ class Recovery:
                 if agent is None and seen is Presence.ABSENT:
                     self._tracker.forget_copy(row.agent_id)
             elif agent is None and row.agent_id in lost and seen is Presence.ALIVE:
-                await self._registrar.readopt(row, with_row=begun_anew)
+                await self._registrar.readopt(row, with_row=registry_lost)
             elif agent is None and (seen is Presence.ABSENT or row.agent_id not in lost | unread):
                 self._tracker.forget_copy(row.agent_id)
 
 
 def _dropped_since(row: Registration, copy: Registration | None) -> int | None:
-    """The user to whom the process of a row that is still root's has dropped, as its copy says.
+    """The uid that a process has dropped to while its row still says root, by the registration backup.
 
-    The registry was put back from an older copy: from the process alone a user's sudo looks like root again.
+    The registry was restored from an older copy: judged by the process alone, a user's sudo looks like root again.
     """
     if copy is None or copy.identity is None or row.identity is None or not row.identity.same_process(copy.identity):
         return None

@@ -1,4 +1,4 @@
-"""SIGHUP: the configuration is read anew, and holds as a whole or not at all."""
+"""SIGHUP: the configuration is read again, and applied as a whole or not at all."""
 
 import asyncio
 import dataclasses
@@ -16,23 +16,23 @@ from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.queue_handler import QueueHandler
 from watchdog.telemetry.troubles import Troubles
 
-# What agents, clients and the registry's rows go by: another one is another daemon.
+# Agents, clients and the registry's rows depend on these: different values make a different daemon.
 FIXED = ("daemon.host", "daemon.runtime_dir", "daemon.state_dir", "registry.url")
 
-PATIENCE = 10.0  # seconds for reading it, and for NSS about the names in it; the former one holds meanwhile
+PATIENCE = 10.0  # seconds for reading it, and for NSS queries about the names in it; until then the former one holds
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """What a reload comes to: the settings that hold from now on, and by key what is new and what has to wait."""
+    """The result of a reload: the settings in force from now on, and the keys that are new or must wait."""
 
     settings: Settings
     changed: tuple[str, ...]
-    waiting: tuple[str, ...]  # differ in the file, and hold from the next start on
+    waiting: tuple[str, ...]  # differ in the file, and apply from the next start on
 
 
 def merge_settings(old: Settings, new: Settings) -> SettingsChange:
-    """Lay the new settings over the old ones, but for the keys that are fixed while we live."""
+    """Overlay the new settings on the old ones, except for the keys that are fixed while the daemon runs."""
     differing = _differing(old, new)
     fixed: dict[str, dict[str, object]] = {}
     for key in FIXED:
@@ -57,20 +57,20 @@ def merge_settings(old: Settings, new: Settings) -> SettingsChange:
 
 
 class Configured(Protocol):
-    """A part that goes by the settings."""
+    """A part that depends on the settings."""
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on. Waits for nothing; no sweep is running."""
+        """Apply these settings from now on. Must not wait; no sweep is running."""
 
 
 class LogOutput:
-    """The log, as the settings want it."""
+    """The log, as configured."""
 
     def __init__(self, sink: QueueHandler) -> None:
         self._sink = sink
 
     def apply(self, settings: Settings) -> None:
-        """Write there, in that form, from that level on; and open a file anew, as after a rotation."""
+        """Set target, format and level; and reopen a file, as after a rotation."""
         logger.change(self._sink, settings.log.level, settings.log.format, settings.log.file)
         self._sink.reopen()
 
@@ -88,7 +88,7 @@ class ConfiguredEntries:
 
 
 class ConfigReload:
-    """Reads, checks, swaps; tells the log, systemd and `status` how it went."""
+    """Reads, checks, swaps; reports the result to the log, systemd and `status`."""
 
     def __init__(
         self,
@@ -99,24 +99,24 @@ class ConfigReload:
         supervisor: ServiceManager,
         log: EventLogger,
     ) -> None:
-        """`read` raises WatchdogError; `lock` is the sweeps'. The tracker makes the next look come sooner."""
-        self.settings = settings  # those that hold now
+        """`read` raises WatchdogError; `lock` is the sweeps'. The tracker brings the next sweep forward."""
+        self.settings = settings  # those in force
         self._read = read
         self._lock = lock
         self._tracker = tracker
         self._supervisor = supervisor
         self._log = log
-        self._asked: list[asyncio.Future[None]] = []  # who waits for the outcome of the next one
-        self.problems: list[str] = []  # of the last reload; while there are any, the former settings hold
+        self._asked: list[asyncio.Future[None]] = []  # callers that wait for the result of the next one
+        self.problems: list[str] = []  # of the last reload; while there are any, the former settings are in force
         self.waiting: tuple[str, ...] = ()
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for one."""
+        """Whether a caller waits for one."""
         return bool(self._asked)
 
     async def ask(self) -> dict[str, object]:
-        """Have the next look read it, for somebody who waits for what comes of it."""
+        """Have the next sweep read it, and wait for the result."""
         asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked.append(asked)
         self._tracker.look_soon()
@@ -130,9 +130,9 @@ class ConfigReload:
         }
 
     async def run(self, parts: Sequence[Configured]) -> None:
-        """Once, for each of these parts, in this order, and for all who asked.
+        """Reload once, for each of these parts, in this order, and for all callers that asked.
 
-        A file that cannot be used changes nothing. The caller says READY=1, with what came of it.
+        An unusable file changes nothing. The caller sends READY=1 with the result.
         """
         asked, self._asked = self._asked, []
         try:
@@ -148,9 +148,9 @@ class ConfigReload:
         try:
             new = await threads.call(old.file or "the configuration file", self._read, PATIENCE)
             self._supervisor.refuse_interval(new.interval)
-        except WatchdogError as error:  # UnsafeDirectory too: the directory of a log of our own
+        except WatchdogError as error:  # UnsafeDirectory too: the directory of our log
             self.problems = [*error.problems] if isinstance(error, ConfigError) else [str(error)]
-            if isinstance(error, ConfigError) and isinstance(error.rest, Settings):  # all that is wrong, at once
+            if isinstance(error, ConfigError) and isinstance(error.rest, Settings):  # report all errors at once
                 self.problems += self._supervisor.problems_with(error.rest.interval)
             self._log.event("config.invalid", problems=self.problems)
             return

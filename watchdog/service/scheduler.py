@@ -1,8 +1,8 @@
-"""APScheduler, made proof against clocks that jump.
+"""APScheduler, protected against clock jumps.
 
-APScheduler 3 counts wall-clock time: set back an hour it sleeps an hour, set forward a year it lists three million
-missed runs (its issues 339, 1066). But it is asyncio's timer, on the monotonic clock, that wakes it. So: a trigger that
-never has a backlog, and before each look of its at the wall clock every job is put where it belongs on that clock now.
+APScheduler 3 uses wall-clock time: set back an hour it sleeps an hour, set forward a year it lists three million missed
+runs (its issues 339, 1066). But asyncio's timer, on the monotonic clock, wakes it. So this module uses a trigger that
+never has a backlog, and before APScheduler reads the wall clock, moves every job to its right time on that clock.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from watchdog.clock import Clock
 from watchdog.config.settings import Settings
 from watchdog.telemetry.logger import EventLogger
 
-TICK = 5.0  # seconds at most between two looks whether the scheduler still runs the watched job
-PATIENCE = 30.0  # seconds at least until a scheduler counts as dead: a registry that is away may take 20 of a sweep
+TICK = 5.0  # seconds at most between two checks whether the scheduler still runs the watched job
+PATIENCE = 30.0  # seconds at least until a scheduler counts as dead: a missing registry may take 20 of a sweep
 STEP = 0.02  # seconds; NTP slews at most 0.5 ms a second
 
 
 class IntervalTrigger(BaseTrigger):  # type: ignore[misc] # apscheduler ships no types
-    """Fires now, then an interval after each look; a missed run is never made up for.
+    """Fires now, then one interval after each evaluation; a missed run is never made up for.
 
-    `due` is the same instant on the monotonic clock: whatever the wall clock was when the run was planned, it tells
-    where the run belongs.
+    `due` is the same instant on the monotonic clock: it gives the right time of the run, whatever the wall clock was
+    when the run was planned.
     """
 
     def __init__(self, interval: timedelta, clock: Clock) -> None:
@@ -34,14 +34,14 @@ class IntervalTrigger(BaseTrigger):  # type: ignore[misc] # apscheduler ships no
         self._clock = clock
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
-        """The next run, from now and never from the past."""
+        """The next run, relative to now and never in the past."""
         wait = timedelta() if previous is None else self.interval
         self.due = self._clock.mono() + wait.total_seconds()
         return now + wait
 
 
 class _Scheduler(AsyncIOScheduler):  # type: ignore[misc] # apscheduler ships no types
-    """Calls `before` each time it is about to look at the wall clock: its own timer, or a change of a job, wakes it."""
+    """Calls `before` each time before it reads the wall clock: woken by its own timer, or by a change of a job."""
 
     def __init__(self, before: Callable[[], None], **options: object) -> None:
         super().__init__(**options)
@@ -63,19 +63,19 @@ class Scheduler:
             self._follow, timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         )
         self._offset = clock.offset()
-        self._each_sweep: set[str] = set()  # jobs that follow the interval of the sweeps
+        self._each_sweep: set[str] = set()  # jobs at the interval of the sweeps
         self._ticking: asyncio.Task[None] | None = None
         self._watched: timedelta | None = None
         self._watched_name = ""
         self._since = 0.0  # seconds, as our own ticks saw them, since the watched job last ended
         self._running = 0
-        self._failed: set[str] = set()  # jobs whose last run raised: told once
+        self._failed: set[str] = set()  # jobs whose last run raised: reported once
         self.dead = asyncio.Event()
 
     def every(
         self, interval: timedelta, name: str, job: Callable[[], Awaitable[None]], *, watched: bool = False
     ) -> None:
-        """Run `job` now and then at each interval. A `watched` one that stops running is a reason to exit."""
+        """Run `job` now and then at each interval. If a `watched` job stops running, the daemon exits."""
 
         async def run() -> None:
             self._running += watched
@@ -85,8 +85,8 @@ class Scheduler:
                     self._failed.discard(name)
                     self._log.event("job.recovered", job=name)
             except asyncio.CancelledError:
-                return  # by `shutdown`: no fault, and apscheduler would log a traceback of it
-            except Exception as error:  # noqa: BLE001 - one run's fault; the next one comes, and says no more of the same
+                return  # by `shutdown`: no error, and apscheduler would log a traceback of it
+            except Exception as error:  # noqa: BLE001 - the next run comes, and does not report the same again
                 if name not in self._failed:
                     self._failed.add(name)
                     self._log.event("job.failed", job=name, exc_info=error)
@@ -102,18 +102,18 @@ class Scheduler:
     def each_sweep(
         self, settings: Settings, name: str, job: Callable[[], Awaitable[None]], *, watched: bool = False
     ) -> None:
-        """The same at the interval of the sweeps, also when a reload changes it."""
+        """The same at the interval of the sweeps, which a reload may change."""
         self._each_sweep.add(name)
         self.every(settings.interval, name, job, watched=watched)
 
     def apply(self, settings: Settings) -> None:
-        """Run what follows the sweeps at their interval from now on."""
+        """Apply the sweeps' interval to the jobs that follow it."""
         for name in self._each_sweep:
             if self._scheduler.get_job(name).trigger.interval != settings.interval:
                 self.change(name, settings.interval)
 
     def change(self, name: str, interval: timedelta) -> None:
-        """Another interval for a job; its next run is now."""
+        """Change the interval of a job; its next run is now."""
         job = self._scheduler.get_job(name)
         job.trigger.interval = interval
         if name == self._watched_name:
@@ -128,17 +128,17 @@ class Scheduler:
         self._ticking.add_done_callback(self._ticked)
 
     def pause(self) -> None:
-        """Start no further run; one that is running goes on."""
+        """Start no further run; one that is running finishes."""
         if self._ticking is not None:
             self._ticking.cancel()
         self._scheduler.pause()
 
     def shutdown(self) -> None:
-        """End the scheduler. It cancels what still runs, so `pause` and wait first."""
+        """End the scheduler. It cancels running jobs, so `pause` and wait first."""
         self._scheduler.shutdown(wait=False)
 
     def _ticked(self, task: "asyncio.Task[None]") -> None:
-        """Who looks after the scheduler has himself ended by an error: nobody would see it die any more."""
+        """The watchdog task of the scheduler failed; nothing would notice the scheduler dying."""
         if not task.cancelled() and task.exception() is not None:
             self.dead.set()
 
@@ -147,15 +147,15 @@ class Scheduler:
         while True:
             before = self._clock.mono()
             await asyncio.sleep(tick)
-            # A tick that comes late (we were stopped, starved or suspended) says nothing about the scheduler.
+            # A late tick (we were stopped, starved or suspended) says nothing about the scheduler.
             self._since += min(self._clock.mono() - before, 2 * tick)
             self._check()
 
     def _follow(self) -> None:
-        """Put every job where it belongs on the wall clock of now, if that was moved.
+        """Move every job to its right time on the present wall clock, if that was set.
 
-        Not "move it by the step": a run that came between the step and this look has planned its next one by the new
-        time already.
+        Not by the size of the step: a run between the step and this check has planned its next one by the new time
+        already.
         """
         former, self._offset = self._offset, self._clock.offset()
         step = self._offset - former
@@ -168,7 +168,7 @@ class Scheduler:
             self._move(job, now.wall + timedelta(seconds=job.trigger.due - now.mono))
 
     def _check(self) -> None:
-        """Nudge a scheduler that is late for its watched job; three intervals (or `PATIENCE`) without an end: death."""
+        """Nudge a scheduler that is late for its watched job; three intervals (or `PATIENCE`) without an end: dead."""
         if self._watched is None:
             return
         interval = self._watched.total_seconds()

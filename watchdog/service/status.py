@@ -1,4 +1,4 @@
-"""What the daemon says of itself: the status line, the facts of `status`, figures of the fleet and the holds."""
+"""The daemon's own status: the status line, the facts of `status`, metrics of the fleet and the holds."""
 
 import dataclasses
 from collections import Counter
@@ -27,7 +27,7 @@ from watchdog.telemetry.troubles import Troubles
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchState:
-    """Where the daemon's looks at agents stand, for those who ask."""
+    """State of the watch over agents."""
 
     fleet: Fleet
     holds: Holds
@@ -40,7 +40,7 @@ class WatchState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StorageState:
-    """How what the daemon writes stands: registry, history, log and disk."""
+    """State of the storage: registry, history, log and disk."""
 
     persistence: AgentPersistence
     recorder: EventRecorder
@@ -64,7 +64,7 @@ class DaemonStatus:
         self._reload = reload
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self._settings = settings
 
     def line(self) -> str:
@@ -86,7 +86,7 @@ class DaemonStatus:
         return "; ".join(said)
 
     def facts(self) -> dict[str, object]:
-        """What `status` prints beside the counts."""
+        """What `status` prints besides the counts."""
         last = self._watch.stats.last_sweep
         return {
             "mode": self._settings.mode,
@@ -120,22 +120,22 @@ class DaemonStatus:
         return Counter(str(agent.judged.verdict or "none") for agent in self._watch.fleet)
 
     def needs_person(self) -> int:
-        """Living agents that wait for a person, by their own word or by what their pane shows."""
+        """Living agents that wait for a person, by their own report or by what their pane shows."""
         return sum(judging.needs_person(agent) for agent in self._watch.fleet)
 
     def hold_counts(self) -> dict[str, int]:
-        """Holds that are on, by what holds."""
+        """Holds in force, by kind."""
         return {
             "operator": len(self._watch.holds.current(self._clock.now().wall)),
             **self._watch.safeguards.kinds(),
         }
 
     def mass_stalled(self) -> list[str]:
-        """The uids whose agents fell silent together; `all` where it is everybody's."""
+        """The uids whose agents fell silent together; `all` if all users' did."""
         return self._watch.safeguards.mass_stalled()
 
     def log_health(self) -> LogHealth:
-        """How the log is."""
+        """The state of the log."""
         return self._storage.sink.health()
 
     def history_lost(self) -> int:
@@ -143,11 +143,11 @@ class DaemonStatus:
         return self._storage.recorder.lost
 
     def figures(self) -> bytes:
-        """The metrics, in Prometheus's format."""
+        """The metrics in Prometheus's format."""
         return self._storage.metrics.text()
 
     def no_space(self, uid: int) -> str | None:
-        """Why nothing that this user can do without is written, or None."""
+        """Why non-essential data of this user is not written, or None."""
         if self._storage.reserve.in_use:
             return "the disk of the registry is full"
         if self._storage.shares.over(uid):

@@ -1,7 +1,8 @@
-"""Orders that stand in the registry and that no living daemon carries out: given to the kill worker, or closed.
+"""Orders in the registry that no living daemon carries out: passed to the kill worker, or closed.
 
 Hosts that share a registry order kills for each other's agents: such an order is a row like any other, and waits until
-the daemon of that host finds it here. So does an order of our own whose commit succeeded though we were told it failed.
+the daemon of that host finds it here. So does an order of our own whose commit succeeded though it was reported as
+failed.
 
 Tests: tests/service/test_recovery.py, tests/e2e/test_two_hosts.py.
 """
@@ -23,7 +24,7 @@ OPEN = frozenset({"open", "claimed", "unkillable"})
 
 
 class StoredOrders:
-    """Takes them up, at start and later."""
+    """Takes up these orders, at start and later."""
 
     def __init__(
         self, settings: Settings, registrar: Registrar, holds: Holds, kills: KillWorker, log: EventLogger
@@ -33,35 +34,39 @@ class StoredOrders:
         self._holds = holds
         self._kills = kills
         self._log = log
-        self._quarantined: set[Problem] = set()  # said already
+        self._quarantined: set[Problem] = set()  # already reported
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self._settings = settings
 
     async def take_up(self, request: RequestRow, *, readable: bool) -> None:
-        """One that was found at start, when all agents are known. `readable`: its agent's row is, if there is one."""
+        """Take up an order found at start, when all agents are known.
+
+        `readable`: its agent's row is, if there is one.
+        """
         found, host = self._registrar.fleet.get(request.agent_id), self._registrar.host
         if found is not None:
             if (self._settings.observe or started_us(found)) and claim_is_stale(request.claimed_by, host):
                 self._kills.resume_stopped(request, found)
             self.begin(request, found)
-            if found.owner.elsewhere is not None:  # another daemon took it over; an operator's order goes on
+            # another daemon took it over; an operator's order is still carried out
+            if found.owner.elsewhere is not None:
                 self._kills.cancel_automatic(found, f"watched by {found.owner.elsewhere}")
         elif request.reason is Reason.ORPHANED and claim_is_stale(request.claimed_by, host):
             await self.let_orphans_go(request)
         elif readable:
-            # Its row was closed; only this request's own end was not written any more.
+            # Its row was closed; only the end of this request was not written any more.
             why = str(request.outcome.get("message") or "its agent's row is closed")
             await self.finish(request, "done", request.outcome, why)
 
     async def lose(self, agent: Agent) -> None:
-        """Order the end of one whose boot is gone, unless that is ordered."""
+        """Order the end of an agent of an earlier boot, unless that is ordered already."""
         if agent.reg.boot_id != self._registrar.boot_id and agent.ending.request_id is None:
             await self._kills.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
 
     async def take(self, request_id: str, agent: Agent) -> None:
-        """Look anew, now that nobody else can begin an order for this agent."""
+        """Check again, now that no other caller can begin an order for this agent."""
         request = await self._registrar.registry.read(self._registrar.registry.kills.request, request_id)
         if request is None or request.status not in OPEN or agent.ending.request_id is not None:
             return
@@ -74,9 +79,9 @@ class StoredOrders:
         self.begin(request, agent)
 
     def begin(self, request: RequestRow, agent: Agent) -> None:
-        """Go on with it. Observe mode ends nobody who may live, and a living daemon's claim is its own.
+        """Resume it. In observe mode no agent that may live is killed, and the claim of a living daemon is respected.
 
-        That of an agent that started this daemon waits until it has ended.
+        The order for an agent that is an ancestor of this daemon waits until the agent has exited.
         """
         lost = agent.reg.boot_id != self._registrar.boot_id
         if self._settings.observe and not lost and request.reason not in DEAD:
@@ -88,7 +93,7 @@ class StoredOrders:
             self._kills.resume(request, agent, lost=lost)
 
     async def let_orphans_go(self, request: RequestRow) -> None:
-        """Whom an earlier daemon stopped goes on; the reaper's next round looks who is left, and orders it anew."""
+        """Resume processes that an earlier daemon stopped; the reaper's next round finds and orders the rest again."""
         row = await self._registrar.registry.read(self._registrar.registry.agents.get, request.agent_id)
         if row is not None:
             policy = self._settings.policy_for(row.registration)
@@ -105,7 +110,7 @@ class StoredOrders:
         )
 
     def quarantine(self, problems: list[Problem]) -> None:
-        """Rows that cannot be read, or that ask for what we must not do: said once, and left alone."""
+        """Rows that are unreadable, or ask for something forbidden: reported once, and left alone."""
         for problem in set(problems) - self._quarantined:
             self._log.event("row.quarantined", agent_id=problem.agent_id, why=problem.message)
         self._quarantined |= set(problems)

@@ -1,6 +1,6 @@
 """Makes the parts of the daemon, each once, in the order of the layers, and hands each the parts that it works with.
 
-A part that is made later than one that has to call it is told of in one place below, by an assignment that says who.
+A part that must call one that is made later gets it below by `subscribe`, `use_reserve` or `set_listener`.
 """
 
 import os
@@ -28,7 +28,7 @@ from watchdog.config.settings import Settings
 from watchdog.control.callers import Callers
 from watchdog.control.context import ControlContext
 from watchdog.control.listener import ControlSocket
-from watchdog.control.metrics_listener import Scrape
+from watchdog.control.metrics_listener import MetricsListener
 from watchdog.discovery.custody import Custodians
 from watchdog.discovery.discovery import Discovery
 from watchdog.discovery.forwarder import Forwarder
@@ -88,12 +88,12 @@ from watchdog.telemetry.metrics import Metrics
 from watchdog.telemetry.queue_handler import QueueHandler
 from watchdog.telemetry.troubles import Troubles
 
-REGISTRY_LEAVES = 3.0  # seconds for the last write, and again for the close of the connections
+REGISTRY_LEAVES = 3.0  # seconds for the last write, and again for closing the connections
 
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """This process as the command line has set it up. `read` gives the settings of a reload (SIGHUP)."""
+    """This process as set up by the command line. `read` gives the settings of a reload (SIGHUP)."""
 
     settings: Settings
     read: Callable[[], Settings]
@@ -106,12 +106,15 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What is there before any agent is: this host, its users and its registry. `begun_anew`: the former was lost."""
+    """The base that exists before any agent: this host, its users and its registry.
+
+    `registry_lost`: the former was lost.
+    """
 
     name: str
     boot_id: str
     registry: AsyncRegistry
-    begun_anew: bool
+    registry_lost: bool
     reserve: Reserve
     users: Users
     steps: Steps
@@ -120,7 +123,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """What works for, or is told to, the people whose agents these are."""
+    """The parts that work for, or report to, the owners of agents."""
 
     helpers: HelperPool
     alerts: AlertCommand
@@ -135,7 +138,7 @@ class Owners:
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """The agents in memory, and what keeps them there."""
+    """The agents in memory, and the parts that maintain them."""
 
     fleet: Fleet
     holds: Holds
@@ -152,7 +155,7 @@ class Agents:
 
 @dataclass(frozen=True, slots=True)
 class Kills:
-    """What ends an agent and cleans up after it."""
+    """The parts that kill an agent and clean up after it."""
 
     scanner: ProcessScanner
     cleanup: CleanupRunner
@@ -163,7 +166,7 @@ class Kills:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What looks at everybody."""
+    """The parts of the sweep."""
 
     processes: ProcessWatch
     enforcement: Enforcement
@@ -173,7 +176,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What looks for what dead agents left, and keeps the registry small."""
+    """The parts that find what dead agents left, and keep the registry small."""
 
     orphans: Orphans
     hooks: FailedHooks
@@ -184,7 +187,7 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The parts by layer, as far down as the control socket looks."""
+    """The parts by layer, up to those that the control socket uses."""
 
     process: Startup
     host: Host
@@ -198,7 +201,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts that the main loop calls. `configured`: those that go by the settings, in the order of a reload."""
+    """The parts that the main loop calls. `configured`: those that depend on the settings, in the order of a reload."""
 
     clock: Clock
     host: str
@@ -227,12 +230,12 @@ class Parts:
     reload: ConfigReload
     status: DaemonStatus
     control: ControlSocket
-    scrape: Scrape
+    scrape: MetricsListener
     configured: tuple[Configured, ...]
 
 
 async def build(process: Startup, held: AsyncExitStack) -> Parts:
-    """Every part, lowest first. What has to be closed is, by `held`, in the other order."""
+    """Make every part, lowest first. `held` closes them in reverse order."""
     host = await _host(process, held)
     owners = _owners(process, host, held)
     agents = await _agents(process, host, owners, held)
@@ -250,19 +253,17 @@ async def _host(process: Startup, held: AsyncExitStack) -> Host:
     bounded.use(reader)
     held.callback(bounded.use, None)
     held.callback(reader.close)
-    with suppress(LookFailed):  # it is started again for the first look
+    with suppress(LookFailed):  # the first use starts it again
         await reader.call("hung", ())
-    registry = AsyncRegistry(Registry(settings.registry_url))
+    reserve = Reserve(settings.state_dir, settings.log.file, log)
+    database = Registry(settings.registry_url)
+    registry = AsyncRegistry(database, reserve=None if database.shared else reserve.give)  # a server has its own disk
     held.callback(registry.close, REGISTRY_LEAVES)
     lost = await _open(registry, process, name)
-    reserve = Reserve(settings.state_dir, settings.log.file, log)
     await reserve.round()
-    process.sink.make_room = reserve.give_log
-    if not registry.sync.shared:  # a server's disk is another one
-        registry.make_room = reserve.give
-    process.supervisor.stepped()
-    users = Users(clock, log)
-    users.changed = reader.share
+    process.sink.use_reserve(reserve.give_log)
+    process.supervisor.extend_timeout()
+    users = Users(clock, log, share=reader.share)
     await users.begin()
     steps = Steps(settings.state_dir, clock, boot_id)
     metrics = Metrics([hook.name for hook in settings.hooks])
@@ -270,9 +271,10 @@ async def _host(process: Startup, held: AsyncExitStack) -> Host:
 
 
 async def _open(registry: AsyncRegistry, process: Startup, name: str) -> damage.Lost | None:
-    """Open the registry for this host. One that is damaged is moved aside, one may be missing: what is known of it.
+    """Open the registry for this host. A damaged one is moved aside; returns what is known of a lost one.
 
-    Then all agents are held at once: a start that is given up later would leave a new registry without the hold.
+    Then all agents are put on hold at once: a start that is given up later must not leave a new registry without the
+    hold.
     """
     settings, now, what = process.settings, process.clock.now().wall, f"registry {registry.sync.engines.place}"
     aside = partial(damage.put_aside, settings.registry_url, settings.state_dir, now)
@@ -308,7 +310,8 @@ async def _agents(process: Startup, host: Host, owners: Owners, held: AsyncExitS
     settings, clock, log, registry = process.settings, process.clock, process.log, host.registry
     fleet = Fleet()
     holds = Holds(await registry.read(registry.history.active_holds, host.name))
-    host.steps.listeners += [holds.shift, fleet.shift]
+    host.steps.subscribe(holds.shift)
+    host.steps.subscribe(fleet.shift)
     host.steps.look()
     recorder = EventRecorder(registry, clock, log)
     admission = Admission(host.users, clock, host.metrics, log)
@@ -350,7 +353,7 @@ def _ending(process: Startup, host: Host, owners: Owners, agents: Agents, held: 
         Close(registry, clock, agents.tracker, cleanup, recorder, host.metrics, helpers),
     )
     kills = KillWorker(settings, registry, clock, stages, recorder, host.users)
-    held.push_async_callback(kills.close)  # also where the start is given up
+    held.push_async_callback(kills.close)  # also when the start is given up
     safeguards = Safeguards(settings, registry, clock, holds, process.log, host.users, host.steps)
     return Kills(scanner, cleanup, stages, kills, safeguards)
 
@@ -380,7 +383,7 @@ def _watch(process: Startup, host: Host, owners: Owners, agents: Agents, ending:
     probes = Probes(tracker, agents.watched, processes, queries, registry, clock, announcer)
     enforcement = Enforcement(settings, tracker, ending.kills, ending.safeguards, escalation, announcer, stats)
     sweeper = Sweeper(agents.fleet, clock, probes, ending.safeguards, enforcement, agents.persistence, stats)
-    tracker.ends.look = sweeper.look_at_ended
+    tracker.exits.subscribe(sweeper.look_at_ended)
     return Watch(processes, enforcement, stats, sweeper)
 
 
@@ -413,7 +416,7 @@ def _recovery(layers: Layers) -> tuple[Recovery, RegistryPoll, StoredOrders]:
         agents.placement,
         layers.discovery.custodians,
         orders,
-        begun_anew=layers.host.begun_anew,
+        registry_lost=layers.host.registry_lost,
     )
     return recovery, RegistryPoll(agents.registrar, agents.holds, orders, process.log), orders
 
@@ -499,6 +502,6 @@ def _service(layers: Layers) -> Parts:
         reload=reload,
         status=status,
         control=_control(layers, status, reload),
-        scrape=Scrape(host.metrics, process.log),
+        scrape=MetricsListener(host.metrics, process.log),
         configured=configured,
     )

@@ -1,6 +1,6 @@
-"""What a sweep has found out about an agent, told once: a change of verdict, a human who is needed, its time is up.
+"""Reports each finding of a sweep about an agent once: a changed verdict, a needed human, an expiring time to live.
 
-What was said of the former condition may be said again later.
+A new condition may be reported again.
 """
 
 from watchdog.agents.agent import Agent
@@ -18,69 +18,72 @@ _EVENTS = {
 
 
 class Announcer:
-    """Tells the log and the history."""
+    """Reports to the log and the history."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
     def judged(self, agent: Agent, judgement: Judgement) -> None:
-        """Before the verdict is remembered: one line per change of it, and what is over with the former one.
+        """Before the verdict is stored: report a changed verdict, and what ends with the former one.
 
-        Late, seen doing something, and late again is one spell of silence: told once, until a beat ends it.
+        Late, observed active, and late again are one spell of silence: reported once, until a beat ends it.
         """
         heartbeat = agent.heartbeat
         asks = heartbeat.said.state is State.WAITING and heartbeat.ages.state_age >= agent.policy.prompt_limit
         if not asks and agent.sights.prompt is None:
             self.answered(agent, judgement.line)
-        if agent.ttl.ends_soon and not agent.told.expiry_told:
-            agent.told.expiry()
+        if agent.ttl.ends_soon and not agent.reported.expiry_reported:
+            agent.reported.expiry()
             left = span(agent.ttl.left) if agent.ttl.left else "nothing"
-            self._recorder.tell("agent.expires_soon", agent, f"{left} of its time to live is left; then it is killed")
-        if agent.heartbeat.asked_too_much and not agent.told.cap_told:
-            agent.told.cap()
-            self._recorder.tell("agent.wait_capped", agent, agent.heartbeat.asked_too_much)
+            self._recorder.record("agent.expires_soon", agent, f"{left} of its time to live is left; then it is killed")
+        if agent.heartbeat.asked_too_much and not agent.reported.cap_reported:
+            agent.reported.cap()
+            self._recorder.record("agent.wait_capped", agent, agent.heartbeat.asked_too_much)
         spoke = agent.heartbeat.rhythm.beats != agent.judged.beats_judged
-        if agent.told.recovering and (spoke or judgement.verdict is not Verdict.HEALTHY):
-            agent.told.recover(later=False)
+        if agent.reported.recovering and (spoke or judgement.verdict is not Verdict.HEALTHY):
+            agent.reported.recover(later=False)
             if judgement.verdict is Verdict.HEALTHY:
                 self.once(agent, "agent.recovered", "agent.recovered", judgement.line)
         if judgement.verdict is agent.judged.verdict:
             return
         former = agent.judged.verdict
         if former is not None and not {former, judgement.verdict} <= {Verdict.LATE, Verdict.STALLED}:
-            agent.told.begin_condition()
+            agent.reported.begin_condition()
         event = _EVENTS.get(judgement.verdict)
         if judgement.verdict is Verdict.LATE:
             event = "agent.channel_lost" if agent.heartbeat.silence.hindrance.channel_lost else "agent.late"
         if judgement.verdict is Verdict.HEALTHY and former in (Verdict.LATE, Verdict.STALLED, Verdict.UNKNOWN):
-            # Who is only given more time, since we could not hear it, has not recovered before it speaks.
-            agent.told.recover(later=not spoke and former is not Verdict.UNKNOWN)
-            event = None if agent.told.recovering else "agent.recovered"
+            # An agent that only got more time because we could not hear it has not recovered before its next beat.
+            agent.reported.recover(later=not spoke and former is not Verdict.UNKNOWN)
+            event = None if agent.reported.recovering else "agent.recovered"
         if event is not None:
             self.once(agent, event, event, judgement.line)
 
     def needs_human(self, agent: Agent, text: str) -> None:
-        """It has waited for a human for too long: told once for each such wait, also over a restart of ours."""
-        if not agent.told.needed_human:
-            agent.told.human(needed=True)
-            self._recorder.tell("agent.needs_human", agent, text)
+        """It has waited for a human for too long: reported once for each wait, also across restarts of the daemon."""
+        if not agent.reported.needed_human:
+            agent.reported.human(needed=True)
+            self._recorder.record("agent.needs_human", agent, text)
 
     def answered(self, agent: Agent, text: str) -> None:
-        """It waits for no human any more, which is told when it was told that it did."""
-        if agent.told.needed_human:
-            agent.told.human(needed=False)
-            self._recorder.tell("agent.human_answered", agent, f"it no longer waits for a person: {text}")
+        """It no longer waits for a human: reported if the wait was."""
+        if agent.reported.needed_human:
+            agent.reported.human(needed=False)
+            self._recorder.record("agent.human_answered", agent, f"it no longer waits for a person: {text}")
 
     def untouchable(self, agent: Agent) -> None:
-        """Its process is not its owner's, or not only (`ownership`): told once while this daemon runs."""
-        if agent.owner.untouchable is not None and not agent.told.untouchable_told:
-            agent.told.untouchable()
+        """Its process belongs not, or not only, to its owner (`ownership`): reported once per run of the daemon."""
+        if agent.owner.untouchable is not None and not agent.reported.untouchable_reported:
+            agent.reported.untouchable()
             why = f"{agent.owner.untouchable}: its places, terminal and hooks are left alone meanwhile"
-            self._recorder.tell("agent.untouchable", agent, why)
+            self._recorder.record("agent.untouchable", agent, why)
 
     def once(self, agent: Agent, key: str, event: str, text: str, kind: str = "") -> bool:
-        """Tell it unless `key` was told of the present condition (`kind`: see `Told.first`). Whether it was told."""
-        if not agent.told.first(key, kind):
+        """Report it unless `key` was reported in the present condition (`kind`: see `first`).
+
+        Returns whether it was.
+        """
+        if not agent.reported.first(key, kind):
             return False
-        self._recorder.tell(event, agent, text)
+        self._recorder.record(event, agent, text)
         return True

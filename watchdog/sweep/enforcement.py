@@ -1,4 +1,4 @@
-"""Does what was decided of an agent: a line in the log, a step of its ladder, or an order to end it.
+"""Carries out the decision about an agent: a log line, a step of its ladder, or a kill order.
 
 Tests: tests/sweep/test_sweeper.py.
 """
@@ -21,7 +21,7 @@ from watchdog.sweep.stats import SweepStats
 
 
 class Enforcement:
-    """Acts on one agent at a time; which, and how, `core.decision` says."""
+    """Acts on one agent at a time, as `core.decision` decides."""
 
     def __init__(
         self,
@@ -42,21 +42,21 @@ class Enforcement:
         self._stats = stats
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self._settings = settings
 
     def judged(self, agent: Agent, judgement: Judgement) -> None:
-        """Before the verdict is remembered: tell what changes by it."""
+        """Before the verdict is stored: report what changes with it."""
         self._announcer.judged(agent, judgement)
         self._escalation.look(agent, judgement)
 
     def call_off(self, agent_id: str, why: str) -> None:
-        """Nobody's silence is to be acted on while we doubt it."""
+        """Withdraw the daemon's own kill: silence does not count while we doubt it."""
         if (doubted := self._tracker.fleet.get(agent_id)) is not None:
             self._kills.cancel_automatic(doubted, why)
 
     async def act(self, decision: Decision) -> bool:
-        """Do what was decided of one agent. False when the registry takes no order."""
+        """Carry out the decision about one agent. False when the registry takes no order."""
         agent = self._tracker.fleet.get(decision.agent_id)
         if agent is None:
             return True
@@ -76,11 +76,11 @@ class Enforcement:
         return True
 
     async def close(self) -> None:
-        """Give up what is being typed or run."""
+        """Cancel running nudges."""
         await self._escalation.close()
 
     async def _take_step(self, agent: Agent, step: Step, text: str) -> bool:
-        """A step that ends nobody. False when the registry does not take it."""
+        """Take a step that kills nothing. False when the registry does not accept it."""
         if self._settings.observe and step is not Step.WARN:
             self._announcer.once(agent, f"observe {step}", "kill.observed", f"would {step} it: {text}")
             return True
@@ -99,24 +99,24 @@ class Enforcement:
         try:
             options = asked_first(decision, agent.policy)
             if agent.owner.elsewhere is not None:
-                options = replace(options, cleanup=False)  # its daemon does that
+                options = replace(options, cleanup=False)  # its own daemon cleans up
             await self._kills.request(agent, reason, options, "daemon", decision.text, agent.judged.renewed_judged)
         except RegistryUnavailable as error:
             self._held(agent, Veto.REGISTRY, str(error))
             return False
-        except RowRemoved as error:  # as with a row that was closed: who took it away wants no more of it
+        except RowRemoved as error:  # as with a closed row: whoever removed it wants no further action
             self._tracker.log.event("row.quarantined", agent_id=agent.agent_id, name=agent.reg.name, why=str(error))
             self._tracker.forget(agent)
             return True
         except Conflict:
-            return True  # one is open in the registry that we do not know of: `service.recovery` finds it
+            return True  # the registry has an open one unknown here: `service.registry_poll` finds it
         if reason is not Reason.GONE:
             self._safeguards.count_kill(agent, silent=reason in SILENT)
             self._stats.requested()
         return True
 
     def _held(self, agent: Agent, veto: Veto, text: str) -> None:
-        """Once for each kind; what an operator gives as his reason may change, the count of a mass stall does."""
+        """Report once per kind: an operator's hold reason and the count of a mass stall may change."""
         kind = f"held {veto} "
         if self._announcer.once(agent, f"{kind}{text if veto is Veto.OPERATOR else ''}", "kill.held", text, kind):
             self._stats.held(veto)

@@ -1,7 +1,7 @@
-"""The steps of a ladder that end nobody: `warn` tells, `nudge` types a line into the agent's pane or runs a command.
+"""The ladder steps that kill nothing: `warn` reports, `nudge` types a line into the agent's pane or runs a command.
 
-A step is committed before it is taken, so no restart takes it twice. The ladder ends where the agent obeys: at its next
-beat it begins anew. `stop` and `kill` are orders (`kill.worker`).
+A step is committed before it is taken, so no restart takes it twice. The ladder ends when the agent obeys, and starts
+over at its next beat. `stop` and `kill` are orders (`kill.worker`).
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.registry.async_registry import AsyncRegistry
 
-COMMAND_SECONDS = 10.0  # for a nudge by command, as for a notice
+COMMAND_SECONDS = 10.0  # for a nudge command, as for a notification
 WELL = frozenset({Verdict.HEALTHY, Verdict.WAITING})
 
 
 class Escalation:
-    """Takes steps; which, and when, `core.decision` says. Nudges run beside the sweep."""
+    """Takes steps as `core.decision` decides. Nudges run beside the sweep."""
 
     def __init__(self, registry: AsyncRegistry, helpers: HelperPool, recorder: EventRecorder) -> None:
         self._registry = registry
@@ -36,25 +36,28 @@ class Escalation:
         await self._registry.write(self._registry.agent_details.set_rung, agent.agent_id, step)
         agent.ladder.climb(step, agent.heartbeat)
         if step is Step.WARN:
-            self._recorder.tell("agent.told", agent, why)
-        elif agent.heartbeat.rhythm.renewed == judged:  # else it has spoken meanwhile
+            self._recorder.record("agent.told", agent, why)
+        elif agent.heartbeat.rhythm.renewed == judged:  # else it has beaten meanwhile
             nudge = asyncio.create_task(self._nudge(agent, why), name=f"nudge {agent.agent_id}")
             self._nudges.add(nudge)
             nudge.add_done_callback(self._nudges.discard)
 
     def look(self, agent: Agent, judgement: Judgement) -> None:
-        """It may have obeyed: it spoke since, and is well. Well alone is who we could not hear for a while."""
+        """End the ladder if the agent has obeyed: it has beaten since and is healthy.
+
+        Healthy without a new beat only means that we could not receive beats.
+        """
         if (
             agent.ladder.rung is not None
             and judgement.verdict in WELL
             and agent.heartbeat.rhythm.renewed != agent.ladder.renewed
         ):
-            self._recorder.tell("agent.obeyed", agent, f"after {agent.ladder.rung}: {judgement.line}")
+            self._recorder.record("agent.obeyed", agent, f"after {agent.ladder.rung}: {judgement.line}")
             agent.ladder.climb(None, agent.heartbeat)
             agent.heartbeat.write_soon()
 
     async def close(self) -> None:
-        """Give up what is being typed or run."""
+        """Cancel running nudges."""
         for nudge in list(self._nudges):
             nudge.cancel()
         await asyncio.gather(*self._nudges, return_exceptions=True)
@@ -64,7 +67,7 @@ class Escalation:
             how = await self._done(agent, why)
         except OwnerCallFailed as error:
             how = f"could not be nudged: {error}"
-        self._recorder.tell("agent.nudged", agent, f"{why}; {how}")
+        self._recorder.record("agent.nudged", agent, f"{why}; {how}")
 
     async def _done(self, agent: Agent, why: str) -> str:
         policy, reg, main = agent.policy, agent.reg, agent.identity

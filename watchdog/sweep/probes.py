@@ -1,4 +1,4 @@
-"""What a sweep observes with: agents' words and ends, the kernel, and what owners' helpers read beside the sweep.
+"""The inputs of a sweep: agents' beats and exits, the kernel, and answers of the owners' helpers.
 
 Tests: tests/sweep/test_sweeper.py.
 """
@@ -19,11 +19,12 @@ from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.sweep.announcer import Announcer
 from watchdog.sweep.process_watch import ProcessWatch
 
-DROPS_UID = timedelta(minutes=1)  # younger than that it is looked at each time whether it has; later with each scan
+# a younger agent is checked for a dropped uid by each sweep, an older one with each scan
+DROPS_UID = timedelta(minutes=1)
 
 
 class Probes:
-    """Asks each of them once a sweep. What is asked of helpers is answered until the next one."""
+    """Asks all probes once a sweep. Helpers answer before the next one."""
 
     def __init__(
         self,
@@ -48,12 +49,12 @@ class Probes:
         self._session_files = SessionFiles(fleet, self.inquiries, clock)
         self._sites = Sites(fleet, self.inquiries, registry, clock)
 
-    def hear(self) -> None:
-        """Take the words that wait on the sockets."""
+    def receive(self) -> None:
+        """Read the beats that wait on the sockets."""
         self.tracker.sockets.drain_all()
 
     def look(self) -> list[Agent]:
-        """Ask everything that can be asked without waiting; the agents whose silence may be work."""
+        """Start everything that does not block; returns the agents whose silence may be work."""
         for agent in self.tracker.fleet:
             if agent.heartbeat.ages.age < DROPS_UID or agent.owner.untouchable is not None:
                 self.tracker.follow_owner(agent)
@@ -62,11 +63,11 @@ class Probes:
         self._prompts.look()
         self._session_files.look()
         self._sites.look()
-        self.tracker.ends.take()
+        self.tracker.exits.collect()
         return doubtful
 
     async def record(self) -> None:
-        """Commit the drops from root that were seen, and the sites; tell once of each that may not be touched."""
+        """Commit observed drops from root, and sites; report each untouchable agent once."""
         for agent in self.tracker.fleet:
             if agent.owner.dropping is not None:
                 await self.tracker.follow(agent, self._registry)
@@ -74,5 +75,5 @@ class Probes:
         await self._sites.record()
 
     async def close(self) -> None:
-        """Give up what was asked of helpers."""
+        """Cancel open queries to helpers."""
         await self.inquiries.close()

@@ -1,4 +1,4 @@
-"""What the kernel says of agents' processes: who lives, and by one scan of /proc for all what their trees do.
+"""The kernel's view of agents' processes: which are alive, and by one scan of /proc for all, the state of their trees.
 
 Tests: tests/sweep/test_sweeper.py.
 """
@@ -23,7 +23,7 @@ SCAN_EVERY = 60.0  # seconds; a scan of 2,000 processes takes 50 to 100 ms
 
 
 class ProcessWatch:
-    """Asks of one agent each time, and scans for all when a tree must be known."""
+    """Checks single agents each sweep, and scans for all when a tree must be known."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class ProcessWatch:
         self._scanned = float("-inf")
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Apply these settings from now on."""
         self._settings = settings
 
     @property
     def services(self) -> list[dict[str, object]]:
-        """Services that many sessions share: how many agents each works for, and how many of those are silent."""
+        """Services that many sessions share: the number of agents each serves, and of the silent ones among them."""
         told = []
         for one in self._scanner.services:
             mine = [agent for agent in self._fleet if one.pid in agent.reg.served_by]
@@ -57,23 +57,23 @@ class ProcessWatch:
         return told
 
     async def find_hung(self) -> None:
-        """Learn which processes cannot be read now."""
+        """Find the processes that cannot be read now."""
         await self._scanner.find_hung()
 
-    def tell_hung(self) -> None:
+    def report_hung(self) -> None:
         """Report those that `find_hung` found."""
         self._stats.unreadable(self._scanner.hung)
 
     def show(self, shown: Agent) -> None:
-        """Note in a copy of an agent how long ago its tree was looked at."""
+        """Record the age of its process information in a copy of an agent."""
         if shown.tree.members and self._scanned > float("-inf"):
             shown.judged.scanned_before(timedelta(seconds=self._clock.mono() - self._scanned))
 
     def presence(self, agent: Agent) -> Presence:
-        """What the kernel says of the main process: its pidfd, which has not become readable, else a look at /proc.
+        """The kernel's view of the main process: by its pidfd, unless that has become readable, else by /proc.
 
-        The end of a further process of it (the harness beside its wrapper) is its end; where we only observe the main
-        process goes on, and so does the agent.
+        The exit of a further process (the harness beside its wrapper) counts as its exit; in observe mode the main
+        process, and with it the agent, keeps running.
         """
         agent.judged.hung(None)
         if agent.identity is None:
@@ -82,31 +82,32 @@ class ProcessWatch:
             return presence(agent.identity, agent.tree.pidfd)
         if (hung := self._scanner.hung.get(agent.identity.pid)) is not None:
             agent.judged.hung(f"/proc/{hung.pid}/{hung.file}")
-            return Presence.UNKNOWN  # unless its pidfd says that it has ended, which `ends` has noted
+            return Presence.UNKNOWN  # unless its pidfd became readable, which the exit watcher has noted
         also = [
             one for entry in agent.reg.entries if entry.kind != SESSION for one in entry.also
-        ]  # of most there is none
+        ]  # most agents have none
         if also and not self._settings.observe and not agent.reg.told_of:
             return Presence.ABSENT if any(presence(one, None) is Presence.ABSENT for one in also) else Presence.ALIVE
         return Presence.ALIVE
 
     def _of_service(self, agent: Agent) -> Presence:
-        """A session without a process of its own is there as long as the service that works for it."""
+        """A session without a process of its own lives as long as the service that works for it."""
         services = [one for entry in agent.reg.entries if entry.kind == SESSION for one in entry.also]
         gone = bool(services) and all(presence(one, None) is Presence.ABSENT for one in services)
         return Presence.ABSENT if gone else Presence.NO_PID
 
     async def scan_if_needed(self, now: float, seen: list[tuple[Agent, Presence]], doubtful: list[Agent]) -> None:
-        """One /proc scan: once a minute, when somebody may be late and activity must be known, and of who is new.
+        """Scan /proc once a minute, when activity may decide about a late agent, and for new agents.
 
-        What leaves a tree between two scans, and carries no mark, is not known again: the first look must not be late.
+        A process without a mark that leaves a tree between two scans is not recognised later, so the first scan must
+        come soon.
         """
         living = [agent for agent, presence in seen if presence is Presence.ALIVE]
         soon = any(agent.tree.cpu_used is None for agent in living)
         soon = soon or any(judging.perhaps_started(agent, presence) for agent, presence in seen)
         soon = soon or any(judging.needs_scan(agent, self._settings.interval) for agent in doubtful)
-        # What a tree used is measured over an interval: in the blink between two looks that an exit or a deadline
-        # called for, no clock tick (10 ms) falls, and a busy agent looks idle.
+        # The use of a tree is measured over an interval: in the short time between two sweeps that were brought forward
+        # no clock tick (10 ms) may fall, and a busy agent would look idle.
         interval = self._settings.interval.total_seconds()
         if not len(self._fleet) or now - self._scanned < (0.9 * interval if soon else SCAN_EVERY):
             return
@@ -120,7 +121,7 @@ class ProcessWatch:
         for agent in self._fleet:
             self._tracker.follow_owner(agent)
         try:
-            await oom.note_all(self._fleet)
+            await oom.record_all_counts(self._fleet)
             waited = await cpu.waiting(self._fleet)
             await cpu.see_halts(doubtful)
         except LookFailed as error:

@@ -1,4 +1,7 @@
-"""What sweeps found and cost: figures for Prometheus, and one line each ten minutes. Nothing is decided by it."""
+"""Results and cost of the sweeps: metrics for Prometheus, and a summary line every ten minutes.
+
+Nothing depends on it.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,7 +25,7 @@ LINES = 20  # of one event in one sweep
 
 @dataclass(slots=True)
 class _Interval:
-    """What the summary line tells."""
+    """The numbers of one summary line."""
 
     sweeps: int = 0
     failed: int = 0
@@ -33,7 +36,7 @@ class _Interval:
 
 
 class SweepStats:
-    """Each trouble that lasts is said when it begins and when it ends; the summary counts what lies between."""
+    """Reports each lasting trouble when it begins and when it ends; the summary counts what lies between."""
 
     def __init__(self, fleet: Fleet, clock: Clock, metrics: Metrics, log: EventLogger) -> None:
         self._fleet = fleet
@@ -50,16 +53,16 @@ class SweepStats:
         self.last_sweep: Instant | None = None
 
     def requested(self) -> None:
-        """The daemon ordered a kill of its own."""
+        """The daemon requested a kill of its own."""
         self._tally.requested += 1
 
     def held(self, veto: Veto) -> None:
-        """A kill was held back, for an agent and a reason that were not told yet."""
+        """A kill was blocked, for an agent and a reason not reported yet."""
         self._tally.held[str(veto)] += 1
         self._metrics.vetoes.labels(str(veto)).inc()
 
     def failed(self, error: Exception) -> None:
-        """A sweep raised. The same again is counted only."""
+        """A sweep raised. Repetitions of the same error are only counted."""
         self._metrics.sweep_failures.inc()
         self._tally.failed += 1
         self._failed += 1
@@ -68,8 +71,8 @@ class SweepStats:
             self._log.event("sweep.failed", exc_info=error)
 
     def failed_at(self, agent: Agent, error: Exception) -> None:
-        """One agent could not be judged: said once for it."""
-        if agent.told.first("sweep.failed"):
+        """One agent could not be judged: reported once for it."""
+        if agent.reported.first("sweep.failed"):
             self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
 
     def scanned(self, error: OSError | None) -> None:
@@ -79,13 +82,13 @@ class SweepStats:
         self._blind = error is not None
 
     def unreadable(self, hung: Mapping[int, Hung]) -> None:
-        """Which processes cannot be read now: each is reported when that begins and when it ends."""
+        """The processes that cannot be read now: each is reported when that begins and when it ends."""
         for pid in self._hung.keys() - hung.keys():
             uid = self._hung.pop(pid).uid
             with logger.caused_by(uid):
                 self._log.event("process.readable", pid=pid, uid=uid)
         new = [hung[pid] for pid in sorted(hung.keys() - self._hung.keys())]
-        for one in new[:LINES]:  # the rest with the next sweeps: their user makes as many as it likes
+        for one in new[:LINES]:  # the rest with the next sweeps: a user can make any number of them
             self._hung[one.pid] = one
             with logger.caused_by(one.uid):
                 self._log.event("process.unreadable", pid=one.pid, file=f"/proc/{one.pid}/{one.file}", uid=one.uid)
@@ -99,7 +102,7 @@ class SweepStats:
             self._metrics.registry_written.set(self._clock.now().wall.timestamp())
 
     def swept(self, began: Instant, interval: float) -> None:
-        """A sweep ended well; `interval` in seconds."""
+        """A sweep succeeded; `interval` in seconds."""
         took = self._clock.mono() - began.mono
         self.last_sweep = began
         self._metrics.last_sweep.set(began.wall.timestamp())

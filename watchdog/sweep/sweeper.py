@@ -1,7 +1,7 @@
-"""One sweep: observe -> judge -> decide -> record, for every agent. `Sweeper.sweep` is the whole story on one screen.
+"""One sweep: observe -> judge -> decide -> record, for every agent. `Sweeper.sweep` shows all of it.
 
 A sweep never waits for an agent, a file or a hook: beats and exits are in memory or one poll away, heartbeat files are
-read by the owners' helpers beside it, kills run elsewhere. What fails for one agent is bound to that agent.
+read by the owners' helpers beside it, and kills run elsewhere. An error with one agent stays confined to that agent.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from watchdog.sweep.stats import SweepStats
 
 
 class Sweeper:
-    """Looks at everybody. One instance, one sweep at a time (`lock`)."""
+    """Checks all agents. One instance, one sweep at a time (`lock`)."""
 
     def __init__(
         self,
@@ -47,27 +47,27 @@ class Sweeper:
         self._stats = stats
         self._recorded = True  # whether the last sweep could write
         self.lock = asyncio.Lock()
-        self.took = 0.0  # seconds, the last sweep
+        self.took = 0.0  # duration of the last sweep in seconds
 
     @property
     def _interval(self) -> float:
         return self._watched.interval
 
     async def sweep(self) -> None:
-        """Look at every agent once.
+        """Check every agent once.
 
-        1. Take the words that wait on the sockets; reckon the time that was watched since the last sweep.
-        2. Ask the kernel who lives; scan /proc once if a tree is needed.
-        3. Judge each; write what was watched in one statement.
-        4. Decide for all together; tell changes; hand orders to the kill worker.
+        1. Read the beats that wait on the sockets; account for the time watched since the last sweep.
+        2. Ask the kernel which processes live; scan /proc once if a tree is needed.
+        3. Judge each agent; store the watched state in one statement.
+        4. Decide for all together; report changes; pass orders to the kill worker.
         """
         async with self.lock:
             await self._probes.processes.find_hung()
             began = self._clock.now()
-            self._probes.hear()
+            self._probes.receive()
             self.reckon()
             doubtful = self._probes.look()
-            # Most of a big fleet is healthy and was so at the last look, and no limit of theirs is reached since.
+            # Most agents of a big fleet were healthy at the last sweep and have reached no limit since.
             open_, settled = [], []
             for agent in self._fleet:
                 presence = self._probes.processes.presence(agent)
@@ -85,15 +85,15 @@ class Sweeper:
             for agent_id, why in called_off(looks, limits):
                 self._enforcement.call_off(agent_id, why)
             await self._decide(looks, limits)
-            self._probes.processes.tell_hung()
+            self._probes.processes.report_hung()
             self._stats.swept(began, self._interval)
             self.took = self._clock.mono() - began.mono
 
     def present(self, agent: Agent) -> Agent:
-        """A copy of it as it is now, for whoever asks: all ages of this moment, and what they make of its verdict.
+        """A copy of the agent for display: with its present ages, and the verdict that they imply.
 
-        Nothing is decided by it. What waits on its socket is heard first. Of another host's agent only its daemon knows
-        more than its row says.
+        Nothing is decided by it. Messages that wait on its socket are read first. For an agent of another host only its
+        own daemon knows more than its row.
         """
         if self._fleet.get(agent.agent_id) is not agent:
             return agent
@@ -110,12 +110,12 @@ class Sweeper:
         return shown
 
     async def close(self) -> None:
-        """Give up what was asked of helpers beside the sweep."""
+        """Cancel queries to helpers beside the sweep."""
         await self._probes.close()
         await self._enforcement.close()
 
     async def look_at_ended(self, agents: Iterable[Agent]) -> None:
-        """Agents whose main process has ended, at once: what their end asks for depends on nobody else."""
+        """Judge agents whose main process has exited, at once: the consequences depend on no other agent."""
         async with self.lock:
             now = self._clock.now()
             try:
@@ -126,17 +126,17 @@ class Sweeper:
                 looks = [look for agent in agents if (look := self._judge(agent, presence(agent), now))]
                 gone = [look for look in looks if look.judgement.verdict is Verdict.GONE]
                 await self._decide(gone, self._safeguards.of_all(now, self._recorded))
-            except Exception as error:  # noqa: BLE001 - the next sweep looks at them again
+            except Exception as error:  # noqa: BLE001 - the next sweep judges them again
                 self._stats.failed(error)
 
     def reckon(self) -> None:
-        """Reckon watched time, and see whether we missed any."""
+        """Account for watched time, and find out whether beats may have been missed."""
         self._watched.reckon(missed=self._safeguards.note_sweep(self._interval))
 
     # -- judge -----------------------------------------------------------------------------------------------------
 
     def _judge(self, agent: Agent, presence: Presence, now: Instant) -> Look | None:
-        """A look at one agent, or None when it is closed or being ended, or its judging failed (said once)."""
+        """A judgement of one agent; None when it is closed or being killed, or when judging failed (reported once)."""
         if agent.status in (Status.ENDING, Status.UNKILLABLE) or self._fleet.get(agent.agent_id) is not agent:
             return None
         try:
@@ -152,7 +152,7 @@ class Sweeper:
             agent.heartbeat,
             agent.owner.elsewhere is None,
         )
-        doomed_since = agent.judged.doomed_since
+        kill_due_since = agent.judged.kill_due_since
         return Look(
             agent_id=agent.agent_id,
             judgement=judgement,
@@ -163,7 +163,7 @@ class Sweeper:
             silence=heartbeat.silence.counted,
             state=heartbeat.said.state,
             state_age=heartbeat.ages.state_age,
-            doomed_for=timedelta(seconds=0 if doomed_since is None else now.mono - doomed_since),
+            doomed_for=timedelta(seconds=0 if kill_due_since is None else now.mono - kill_due_since),
             requested=agent.ending.request_id is not None,
             held=self._safeguards.holds.reason_for(agent.agent_id, now.wall),
             rung=agent.ladder.rung,
@@ -175,4 +175,4 @@ class Sweeper:
     async def _decide(self, looks: list[Look], limits: Limits) -> None:
         for decision in decide(looks, limits):
             if not await self._enforcement.act(decision):
-                break  # the registry failed meanwhile: the next sweep decides anew
+                break  # the registry failed meanwhile: the next sweep decides again

@@ -1,8 +1,8 @@
-"""How many lines a minute one user may cause in the log: with its requests, and with what its agents do.
+"""How many log lines one user may cause in a minute: by its requests, and by what its agents do.
 
-What is beyond that is counted, and reported in one line when the minute is over. The history has it all the same,
-within the user's share of the registry. Root, and the daemon's own uid, have no limit; nor has what the daemon says of
-itself.
+Lines beyond that are counted, and reported in one line at the end of the minute. The history gets them all the same,
+within the user's share of the registry. Root and the daemon's own uid have no limit; neither have the daemon's lines
+about itself.
 """
 
 import os
@@ -13,7 +13,7 @@ from datetime import timedelta
 from watchdog.clock import Clock
 from watchdog.telemetry.logger import EventLogger
 
-LINES = 600  # of one user a minute: sixty agents that come, work and go
+LINES = 600  # of one user a minute: sixty agents that start, work and end
 BYTES = 200_000  # of their text
 MINUTE = 60.0  # seconds
 EVERY = timedelta(seconds=10)
@@ -21,7 +21,7 @@ EVERY = timedelta(seconds=10)
 
 @dataclass(slots=True)
 class _Minute:
-    """Of one user; it begins with the first line."""
+    """One minute of one user; it begins with the first line."""
 
     began: float
     lines: int = 0
@@ -30,7 +30,7 @@ class _Minute:
 
 
 class LineLimits:
-    """Asked by `EventLogger` before each line that a user causes."""
+    """Used by `EventLogger` before each line that a user causes."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LineLimits:
         lines: int = LINES,
         size: int = BYTES,
     ) -> None:
-        """`user_of` gives the user that a uid counts for."""
+        """`user_of` maps a uid to the uid of the user that it counts for."""
         self._clock = clock
         self._log = log
         self.user_of = user_of
@@ -65,7 +65,7 @@ class LineLimits:
         return True
 
     async def round(self) -> None:
-        """Tell of the minutes that are over."""
+        """Report the minutes that are over."""
         now = self._clock.mono()
         for user in [user for user, minute in self._minutes.items() if now - minute.began >= MINUTE]:
             self._end(user)

@@ -1,11 +1,10 @@
 """Logging: the catalogue of events, and structlog over stdlib logging.
 
-Rules:
-1. Every line has a dotted, stable event of `CATALOGUE`; what libraries log comes as `log.message`.
-2. Logging never raises into its caller and never waits for a disk, a pipe or the journal (`sink`).
-3. Never an environment, never a whole command line; such fields are dropped, passwords in URLs hidden, values cut.
+Rules: 1. Every line has a dotted, stable event of `CATALOGUE`; records of libraries appear as `log.message`. 2. Logging
+never raises into its caller and never waits for a disk, a pipe or the journal (`queue_handler`). 3. Never an
+environment, never a whole command line; such fields are dropped, passwords in URLs hidden, values cut.
 
-Fields where the journal reads stderr, columns on a terminal, else JSON, one object a line.
+The form: fields if the journal reads stderr, columns on a terminal, else JSON, one object per line.
 """
 
 import contextlib
@@ -19,8 +18,8 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, TextIO
 
-# structlog.dev imports rich, where that is installed, for tracebacks in colour, which we do not print: 5 MB of memory,
-# 70 ms of every start. Undone at once: the verbs do print with it.
+# structlog.dev imports rich, if installed, for coloured tracebacks, which we do not print: 5 MB of memory, 70 ms of
+# every start. Undone at once, because the verbs print with it.
 _rich_is_used = "rich" in sys.modules
 if not _rich_is_used:
     sys.modules["rich"] = None  # type: ignore[assignment] # "do not import" (Python reference, the import system)
@@ -37,8 +36,9 @@ if not _rich_is_used:
     del sys.modules["rich"]
 
 _SECRET = frozenset({"env", "environ", "environment", "cmdline", "command_line", "argv", "password"})
-_QUIET = ("apscheduler", "sqlalchemy", "alembic", "aiohttp", "asyncio")  # INFO and DEBUG of these are not our events
-_TRACES = ("exception", "stack")  # ours, of several lines
+# their INFO and DEBUG records are not our events
+_QUIET = ("apscheduler", "sqlalchemy", "alembic", "aiohttp", "asyncio")
+_TRACES = ("exception", "stack")  # our fields with several lines
 LONGEST = 2_000  # characters of one value
 LONGEST_LIST = 10_000
 LONGEST_TRACE = 20_000
@@ -53,7 +53,7 @@ _cause: ContextVar[int | None] = ContextVar("cause", default=None)
 
 @contextlib.contextmanager
 def caused_by(uid: int | None) -> Iterator[None]:
-    """What is logged meanwhile, also by tasks that begin meanwhile, counts for that uid; None: for none."""
+    """Log lines meanwhile, also of tasks that begin meanwhile, count for that uid; None: for none."""
     token = _cause.set(uid)
     try:
         yield
@@ -62,16 +62,17 @@ def caused_by(uid: int | None) -> Iterator[None]:
 
 
 def cause() -> int | None:
-    """Whom what is logged now counts for."""
+    """The uid that present log lines count for."""
     return _cause.get()
 
 
 class EventLogger:
     """A logger with bound fields that takes events of the catalogue only."""
 
-    allows: ClassVar[Allows | None] = None  # asked before each line that a uid caused: that uid, and its characters
+    # called before each line that a uid caused, with the uid and the number of characters
+    allows: ClassVar[Allows | None] = None
     heard: ClassVar[Hear | None] = None  # see `set_listener`
-    strict = True  # `set_up` turns it off: in a running daemon an unlisted event is logged as it is
+    strict = True  # `set_up` turns it off: a running daemon logs an unlisted event as it is
 
     def __init__(self, logger: BoundLogger) -> None:
         self._logger = logger
@@ -92,10 +93,10 @@ class EventLogger:
         uid = _cause.get()
         if uid is not None and EventLogger.allows is not None:
             size = sum(len(value) for value in fields.values() if isinstance(value, str))
-            with caused_by(None):  # what it says itself
+            with caused_by(None):  # the daemon's own line
                 if not EventLogger.allows(uid, size):
                     return
-        # A field that cannot be bound or printed must not end a kill half-way.
+        # A field that cannot be bound or printed must not abort a kill.
         with contextlib.suppress(Exception):
             self._logger.log(entry.level, event, **{_FIELD.get(key, key): value for key, value in fields.items()})
         if EventLogger.heard is not None:
@@ -105,12 +106,13 @@ class EventLogger:
 
 _hooks: list[tuple[Any, Any]] = []  # what `set_up` found, until `finish`
 _STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
-_AT_TERMINAL = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts")  # local, as the verbs have times
-_FIELD = {"event": "event_", "level": "level_", "ts": "ts_"}  # names that a line already has
+# local time, as the verbs print it
+_AT_TERMINAL = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts")
+_FIELD = {"event": "event_", "level": "level_", "ts": "ts_"}  # names that a line already uses
 
 
 def get_logger(**fields: object) -> EventLogger:
-    """The daemon's logger. Works before `set_up` too: then stdlib prints warnings and errors only."""
+    """The daemon's logger. Works before `set_up`, too: then stdlib prints only warnings and errors."""
     logger: BoundLogger = structlog.wrap_logger(
         logging.getLogger("watchdog"),
         processors=[
@@ -136,8 +138,8 @@ def set_up(
 ) -> QueueHandler:
     """Send every log line of the process to stderr, the journal behind it, or `file`.
 
-    `form` is "json", "text", or "auto": columns where stderr is a terminal, fields where it is the journal, else JSON.
-    Call it after daemonizing (a thread does not survive the fork), and `finish` at the end.
+    `form` is "json", "text", or "auto": columns if stderr is a terminal, fields if it is the journal, else JSON. Call
+    it after daemonizing (a thread does not survive the fork), and `finish` at the end.
     """
     logging.raiseExceptions = False
     target, fallback, formatter = _plan(form, file, stream or sys.stderr, environ, journal)
@@ -147,7 +149,7 @@ def set_up(
     set_level(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(WARNING)
-    # "maximum number of running instances": a sweep that a reason made come sooner met the scheduled one.
+    # "maximum number of running instances": a sweep that was brought forward met the scheduled one.
     logging.getLogger("apscheduler.scheduler").setLevel(ERROR)
     logging.captureWarnings(True)
     _hooks.append((threading.excepthook, sys.unraisablehook))
@@ -157,14 +159,14 @@ def set_up(
 
 
 def _thread_ended(args: threading.ExceptHookArgs) -> None:
-    """What Python would print on stderr as it is: a fault of ours, in the log's own form."""
+    """Log an exception that ended a thread; Python would print it on stderr, not in the log's form."""
     if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
         name = args.thread.name if args.thread is not None else "?"
         logging.getLogger("threads").error("a thread ended: %s", name, exc_info=args.exc_value)
 
 
 def _unraisable(args: "sys.UnraisableHookArgs") -> None:
-    """Likewise, where no code could catch it (`__del__`, a callback from C)."""
+    """The same for one that no code could catch (`__del__`, a callback from C)."""
     what = args.err_msg or "an error that no code could catch"
     logging.getLogger("unraisable").error("%s: %s", what, type(args.object).__name__, exc_info=args.exc_value)
 
@@ -179,25 +181,25 @@ def change(
     environ: Mapping[str, str] = os.environ,
     journal: str = targets.JOURNAL,
 ) -> None:
-    """The same for a sink that is at work (reload); lines that wait go to the new target."""
+    """The same for a sink in use (reload); queued lines go to the new target."""
     target, fallback, formatter = _plan(form, file, stream or sys.stderr, environ, journal)
     sink.setFormatter(formatter)
-    sink.aim(target, fallback)
+    sink.set_target(target, fallback)
     set_level(level)
 
 
 def set_listener(sink: QueueHandler, hear: Hear | None) -> None:
-    """`hear` is called with each event, whatever the log's level is, in the thread that logs it: it must not wait."""
+    """`hear` is called with each event, whatever the log level, in the thread that logs it: it must not wait."""
     EventLogger.heard = sink.heard = hear
 
 
 def limit(allows: Allows | None) -> None:
-    """Ask this before each line that a uid caused."""
+    """Set the check before each line that a uid caused."""
     EventLogger.allows = allows
 
 
 def as_json(event: str, fields: Mapping[str, object]) -> str:
-    """One event, now, as the line that a file gets: without secrets, and cut to size."""
+    """One event, now, as a line for a file: without secrets, and cut to size."""
     level = CATALOGUE[event].level if event in CATALOGUE else WARNING
     line: EventDict = {"event": event, "level": logging.getLevelName(level).lower()}
     line.update({_FIELD.get(key, key): value for key, value in fields.items()})
@@ -206,7 +208,7 @@ def as_json(event: str, fields: Mapping[str, object]) -> str:
 
 
 def finish(sink: QueueHandler, timeout: float = 2.0) -> None:
-    """Write what is queued, for at most that many seconds, and give stdlib logging back."""
+    """Write what is queued, for at most that many seconds, and restore stdlib logging."""
     set_listener(sink, None)
     limit(None)
     logging.getLogger().removeHandler(sink)
@@ -220,7 +222,7 @@ def finish(sink: QueueHandler, timeout: float = 2.0) -> None:
 def _plan(
     form: str, file: str, stream: TextIO, environ: Mapping[str, str], journal: str
 ) -> tuple[Target, Target | None, logging.Formatter]:
-    """Where lines go, where they go when that fails, and what they look like."""
+    """The target of lines, the fallback for when it fails, and their format."""
     at_journal, at_terminal = _is_journal(stream, environ), stream.isatty()
     stderr = targets.StreamTarget(stream, prefixed=at_journal)
     if file:
@@ -246,7 +248,7 @@ def _plan(
 
 
 def set_level(level: str) -> None:
-    """Change the level while running; stdlib decides it, so loggers that exist follow."""
+    """Change the level while running; stdlib decides by it, so existing loggers follow."""
     logging.getLogger().setLevel(level.upper())
 
 
@@ -260,7 +262,7 @@ def _from_library(logger: object, method: str, event: EventDict) -> EventDict:
 
 
 def _without_secrets(logger: object, method: str, event: EventDict) -> EventDict:
-    """Drop what may hold a password, whoever put it there; hide those in URLs; cut what is too long for a line."""
+    """Drop fields that may contain a password; hide passwords in URLs; cut values too long for a line."""
     for key in _SECRET & event.keys():
         del event[key]
     for key, value in event.items():
@@ -276,7 +278,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _printable(logger: object, method: str, event: EventDict) -> EventDict:
-    """Notes are other people's words: no escape sequence and no line end of theirs gets through."""
+    """Notes are other people's text: no escape sequence or newline of theirs gets through."""
     for key, value in event.items():
         if key in _TRACES:
             event[key] = targets.trace(str(value))
@@ -305,7 +307,7 @@ def _render(logger: object, method: str, event: EventDict) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON does not know."""
+    """Convert values that JSON does not know."""
     match value:
         case timedelta():
             return value.total_seconds()

@@ -1,6 +1,6 @@
-"""Figures for Prometheus, in a registry of our own. Whoever does a thing counts it here; nothing is decided by them.
+"""Metrics for Prometheus, in a registry of our own. The part that does a thing counts it here; nothing depends on them.
 
-`FIGURES` is what the table in config/doc/events.md is made of, and what the alert rules in config/ are held to.
+`FIGURES` is the source of the table in config/doc/events.md, and the alert rules in config/ are checked against it.
 
 Tests: tests/control/routes/test_status.py, tests/sweep/test_stats.py, tests/test_documents.py.
 """
@@ -26,7 +26,7 @@ PREFIX = "agent_watchdog_"
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One figure: its meaning, its labels (of few values, never an agent's name), and what to do when it is bad."""
+    """One metric: its meaning, its labels (of few values, never an agent's name), and what to do about bad values."""
 
     text: str
     labels: tuple[str, ...] = ()
@@ -114,13 +114,13 @@ FIGURES: dict[str, MetricSpec] = {
 
 
 class Counts(Protocol):
-    """What is there now, in figures."""
+    """Present counts, by the parts that own them."""
 
     def verdicts(self) -> Mapping[str, int]:
-        """Living agents by verdict (`none`: not looked at yet)."""
+        """Living agents by verdict (`none`: not judged yet)."""
 
     def hold_counts(self) -> Mapping[str, int]:
-        """Holds that are on, by kind."""
+        """Holds in force, by kind."""
 
     def mass_stalled(self) -> Iterable[str]:
         """The uids whose agents fell silent together."""
@@ -129,14 +129,14 @@ class Counts(Protocol):
         """Agents that wait for a person."""
 
     def log_health(self) -> LogHealth:
-        """How the log is."""
+        """The state of the log."""
 
     def history_lost(self) -> int:
         """Events that only the log has."""
 
 
 class NoCounts:
-    """Nothing is there yet."""
+    """All counts are zero."""
 
     def verdicts(self) -> Mapping[str, int]:
         return {}
@@ -158,7 +158,7 @@ class NoCounts:
 
 
 class Metrics:
-    """All figures."""
+    """All metrics."""
 
     def __init__(self, hooks: Iterable[str] = ()) -> None:
         """`hooks`: see `expect`."""
@@ -190,11 +190,11 @@ class Metrics:
         self.registry.register(self._now)
 
     def count(self, counts: Counts) -> None:
-        """Who is asked at each scrape."""
+        """Set the source of the counts for each scrape."""
         self._now.counts = counts
 
     def expect(self, hooks: Iterable[str]) -> None:
-        """Hooks that may fail: a figure that is not there yet cannot be seen to rise."""
+        """Hooks that may fail: start their counters at 0, so that an increase can be seen."""
         for hook in hooks:
             self.cleanup_failures.labels(hook)
 
@@ -212,7 +212,7 @@ class Metrics:
 
 
 class _Now(Collector):
-    """What is counted at the moment of the scrape."""
+    """Metrics that are counted at the time of the scrape."""
 
     def __init__(self) -> None:
         self.counts: Counts = NoCounts()

@@ -1,8 +1,8 @@
-"""The queue between whoever logs and the log's target: no caller waits for a disk, pipe or journal, or fails with it.
+"""The queue between callers and the log's target: no caller waits for a disk, pipe or journal, or fails with it.
 
-Lines are rendered by the caller, queued up to a bound, and written by one thread. What does not fit or cannot be
-written is counted. When the target fails, it is said once on the fallback, which gets the lines too where it takes them
-at once; when the target is back, the log itself says how many lines it lacks. `health` tells it meanwhile.
+Lines are rendered by the caller, queued up to a bound, and written by one thread. Lines that do not fit or cannot be
+written are counted. When the target fails, that is reported once on the fallback, which also gets the lines if it takes
+them at once; when the target is back, the log itself says how many lines are missing. Meanwhile `health` tells it.
 
 Tests: tests/telemetry/test_targets.py, tests/telemetry/test_logger.py.
 """
@@ -23,14 +23,14 @@ from watchdog.telemetry.catalogue import CATALOGUE
 from watchdog.telemetry.targets import Line, Target, Wait
 
 ROOM = 10_000  # lines that may wait
-ROOM_CHARACTERS = 8_000_000  # and what they may hold together
-SLICE = 0.2  # seconds between two looks whether waiting is still worth it
+ROOM_CHARACTERS = 8_000_000  # and their total length
+SLICE = 0.2  # seconds between two checks whether to continue waiting
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 STUCK = 5.0  # seconds for one line after which the target counts as stuck
 
 
 class _GaveUp(Exception):
-    """The target takes nothing now, and waiting is not worth it."""
+    """The target takes nothing now, and the wait was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LogHealth:
 
 
 class QueueHandler(logging.Handler):
-    """The handler of the root logger. One instance a process; give it a formatter before the first line."""
+    """The handler of the root logger. One instance per process; set a formatter before the first line."""
 
     def __init__(
         self,
@@ -57,30 +57,29 @@ class QueueHandler(logging.Handler):
         super().__init__()
         self.lost = 0
         self.heard: Callable[[str, Mapping[str, object]], None] | None = None  # gets our own events, from our thread
-        self.make_room: Callable[[str], bool] = lambda target: False  # asked by our thread where that target's disk is
-        # full; True: there is some room now
+        self._reserve: Callable[[str], bool] | None = None
         self._aim = (target, fallback)
         self._clock = clock or Clock()
         self._room, self._room_characters = room, room_characters
         self._lines: deque[Line] = deque()
-        self._waiting = 0  # characters in them
+        self._waiting = 0  # characters in the queue
         self._changed = threading.Condition()  # an RLock: a finalizer may log while this thread holds it
         self._reopen = self._ending = self._abandoned = False
-        self._since: float | None = None  # when the line that is being written was begun
-        self._stuck_told = False  # that it hangs, since it last did not
+        self._since: float | None = None  # when the write of the current line began
+        self._stuck_reported = False  # the present hang was reported
         self._error: str | None = None
         self._elsewhere = 0  # lines that the fallback took since the target failed
-        self._told = 0  # of `lost`, those that the log has reported
+        self._reported = 0  # the part of `lost` that the log has reported
         self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
         self._thread.start()
 
-    # -- whoever logs ------------------------------------------------------------------------------------------------
+    # -- called by loggers -------------------------------------------------------------------------------------------
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Render in the caller's thread (values may change later), queue, never wait."""
+        """Render in the caller's thread (values may change later) and queue; never wait."""
         try:
             line = Line(record.levelno, self.format(record))
-        except Exception:  # noqa: BLE001 a line that cannot be rendered must not end its caller
+        except Exception:  # noqa: BLE001 - a line that cannot be rendered must not end its caller
             line = None
         with self._changed:
             full = len(self._lines) >= self._room or self._waiting >= self._room_characters
@@ -92,33 +91,37 @@ class QueueHandler(logging.Handler):
             self._changed.notify()
 
     def health(self) -> LogHealth:
-        """How the target does; asked from any thread."""
+        """The state of the target; called from any thread."""
         target, since, error = self._aim[0], self._since, self._error
         if error is None and since is not None and (stuck := self._clock.mono() - since) > STUCK:
             error = f"blocked for {stuck:.0f} s with {len(self._lines)} lines queued; its reader has stopped"
         return LogHealth(target.name, self.lost, error)
 
-    def tell_if_stuck(self) -> None:
-        """Say once on the fallback that the target hangs; asked from time to time, by another thread than ours.
+    def report_if_stuck(self) -> None:
+        """Report once on the fallback that the target hangs; called periodically, by another thread than ours.
 
-        What the log lacks is reported when the target takes lines again.
+        Missing lines are reported when the target takes lines again.
         """
         stuck = self._since is not None and self._clock.mono() - self._since > STUCK
-        if not stuck or self._stuck_told:
-            self._stuck_told = stuck
+        if not stuck or self._stuck_reported:
+            self._stuck_reported = stuck
             return
-        self._stuck_told, (target, fallback) = True, self._aim
+        self._stuck_reported, (target, fallback) = True, self._aim
         words = f"blocked for {STUCK:g} s: a disk or a server hangs, or its reader has stopped"
-        self._hear("log.failed", target=target.name, error=words)
+        self._notify("log.failed", target=target.name, error=words)
         line = self._own("log.failed", target=target.name, error=words)
         threads.begin(
             "the log's fallback", functools.partial(self._on, fallback, line)
         )  # it may be a file on the same disk
 
-    # -- whoever leads -----------------------------------------------------------------------------------------------
+    # -- called by the daemon ----------------------------------------------------------------------------------------
 
-    def aim(self, target: Target, fallback: Target | None) -> None:
-        """Write to another target from now on; lines that wait go there too."""
+    def use_reserve(self, give: Callable[[str], bool]) -> None:
+        """From now on our thread calls this with the name of a target on a full disk; True: it has freed some space."""
+        self._reserve = give
+
+    def set_target(self, target: Target, fallback: Target | None) -> None:
+        """Write to another target from now on; queued lines go there too."""
         with self._changed:
             self._aim = (target, fallback)
             self._changed.notify()
@@ -136,7 +139,7 @@ class QueueHandler(logging.Handler):
             self._changed.notify()
         self._thread.join(timeout)
         self._abandoned = True
-        self._thread.join(2 * SLICE)  # a hung disk may hold the thread; it keeps no process alive
+        self._thread.join(2 * SLICE)  # a hung disk may block the thread; it keeps no process alive
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
@@ -144,15 +147,15 @@ class QueueHandler(logging.Handler):
         target = self._aim[0]
         while (line := self._next(target)) is not None:
             target = self._deliver(line)
-            lost = self.lost - self._told
+            lost = self.lost - self._reported
             if lost and not self._lines and self._error is None and not self._abandoned:
-                self._told += lost
-                self._hear("log.lost", lost=lost)
+                self._reported += lost
+                self._notify("log.lost", lost=lost)
                 target = self._deliver(self._own("log.lost", lost=lost))
         target.reopen()
 
     def _next(self, former: Target) -> Line | None:
-        """The next line; None at the end. Meanwhile a target that was left, or is to be opened again, is closed."""
+        """The next line; None at the end. Also closes a target that was replaced or is to be opened again."""
         while True:
             with self._changed:
                 while not self._reopen and self._aim[0] is former:
@@ -168,11 +171,11 @@ class QueueHandler(logging.Handler):
                     self._changed.wait()
                 self._reopen, left, former = False, former, self._aim[0]
             self._since = self._clock.mono()
-            left.reopen()  # never under the lock: close(2) of a file on a dead server may hang, and all log through it
+            left.reopen()  # never under the lock: close(2) of a file on a dead server may hang, and with it all logging
             self._since = None
 
     def _deliver(self, line: Line) -> Target:
-        """Write one line to wherever we aim at; returns the target that was tried last."""
+        """Write one line to the present target; returns the target that was tried last."""
         self._since = self._clock.mono()
         try:
             while True:
@@ -180,15 +183,15 @@ class QueueHandler(logging.Handler):
                 wait = functools.partial(self._wait, target)
                 try:
                     if self._error is not None:
-                        self._tell_of_return(target, wait)
+                        self._report_gap(target, wait)
                     target.write(line, wait)
                 except _GaveUp:
                     if self._abandoned:
                         self._lose()
                         return target
-                    target.reopen()  # we aim elsewhere now
-                except Exception as error:  # noqa: BLE001 whatever a target does, the thread goes on
-                    if getattr(error, "errno", None) in _FULL and self.make_room(target.name):
+                    target.reopen()  # the target was changed meanwhile
+                except Exception as error:  # noqa: BLE001 - whatever a target does, the thread continues
+                    if getattr(error, "errno", None) in _FULL and self._free_space(target):
                         continue
                     self._fall_back(line, target, fallback, error)
                     return target
@@ -197,6 +200,9 @@ class QueueHandler(logging.Handler):
         finally:
             self._since = None
 
+    def _free_space(self, target: Target) -> bool:
+        return self._reserve is not None and self._reserve(target.name)
+
     def _lose(self) -> None:
         with self._changed:
             self.lost += 1
@@ -204,7 +210,7 @@ class QueueHandler(logging.Handler):
     def _fall_back(self, line: Line, target: Target, fallback: Target | None, error: Exception) -> None:
         words = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if self._error is None:
-            self._hear("log.failed", target=target.name, error=words)
+            self._notify("log.failed", target=target.name, error=words)
             if self._on(fallback, self._own("log.failed", target=target.name, error=words)):
                 self._elsewhere = 0
         self._error = words
@@ -214,7 +220,7 @@ class QueueHandler(logging.Handler):
             self._lose()
 
     def _on(self, fallback: Target | None, line: Line) -> bool:
-        """Whether the fallback took it, without a wait."""
+        """Whether the fallback took it without waiting."""
         if fallback is None:
             return False
         try:
@@ -223,21 +229,21 @@ class QueueHandler(logging.Handler):
             return False
         return True
 
-    def _tell_of_return(self, target: Target, wait: Wait) -> None:
-        """Before the first line after a fault: what this log lacks. Raises what the target raises."""
-        lost = self.lost - self._told
+    def _report_gap(self, target: Target, wait: Wait) -> None:
+        """Before the first line after a fault: report the missing lines. Raises what the target raises."""
+        lost = self.lost - self._reported
         target.write(self._own("log.recovered", lost=lost, elsewhere=self._elsewhere), wait)
-        self._hear("log.recovered", lost=lost, elsewhere=self._elsewhere)
+        self._notify("log.recovered", lost=lost, elsewhere=self._elsewhere)
         self._error, self._elsewhere = None, 0
-        self._told += lost
+        self._reported += lost
 
-    def _hear(self, event: str, **fields: object) -> None:
+    def _notify(self, event: str, **fields: object) -> None:
         if self.heard is not None:
-            with contextlib.suppress(Exception):  # whoever listens must not end the thread
+            with contextlib.suppress(Exception):  # an error of the listener must not end the thread
                 self.heard(event, fields)
 
     def _own(self, event: str, **fields: object) -> Line:
-        """A line of our own, past the queue: it must stand where the gap is."""
+        """A line of our own, past the queue: it must be where the gap is."""
         level = CATALOGUE[event].level
         record = logging.makeLogRecord(
             {
@@ -250,7 +256,7 @@ class QueueHandler(logging.Handler):
         return Line(level, self.format(record))
 
     def _wait(self, target: Target, fd: int) -> None:
-        """Until the descriptor takes something, for as long as we still aim at it."""
+        """Wait until the descriptor takes data, for as long as it is our target."""
         poll = select.poll()
         poll.register(fd, select.POLLOUT)
         while not poll.poll(SLICE * 1000):

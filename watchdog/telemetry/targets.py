@@ -1,7 +1,7 @@
-"""Where log lines go: a descriptor (stderr), a file, the journal. Only the sink's thread calls these.
+"""Targets of log lines: a descriptor (stderr), a file, the journal. Only the thread of `queue_handler` calls these.
 
-Each takes one whole line or raises OSError; what was written of a torn line is taken back or ended by a newline, so
-the next line stands alone. None waits by itself: `wait(fd)` is the sink's, and raises when it is not worth waiting.
+Each takes a whole line or raises OSError; a partly written line is taken back or ended by a newline, so that the next
+line is intact. None waits by itself: `wait(fd)` is the caller's, and raises when waiting is pointless.
 """
 
 import contextlib
@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 JOURNAL = "/run/systemd/journal/socket"  # systemd-journald.service(8)
-ATOMIC = select.PIPE_BUF  # bytes that a pipe which polls as writable takes without blocking (pipe(7))
+ATOMIC = select.PIPE_BUF  # bytes that a writable pipe (by poll) takes without blocking (pipe(7))
 MESSAGE_LIMIT = 400  # characters of the line that `journalctl` shows; the fields hold the rest
 _PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
-_OWN = {"MESSAGE", "PRIORITY", "SYSLOG_IDENTIFIER", "EVENT", "TS", "LEVEL"}  # no field of a line takes their place
-_QUIET = {"event", "ts", "level", "name", "why", "agent_id", "request_id", "host", "exception"}  # not said twice
+_OWN = {"MESSAGE", "PRIORITY", "SYSLOG_IDENTIFIER", "EVENT", "TS", "LEVEL"}  # a line's own fields cannot replace these
+# not repeated in MESSAGE
+_QUIET = {"event", "ts", "level", "name", "why", "agent_id", "request_id", "host", "exception"}
 
 Wait = Callable[[int], None]
 
@@ -40,21 +41,21 @@ class Target(Protocol):
     name: str
 
     def write(self, line: Line, wait: Wait) -> None:
-        """Write the whole line. Raises OSError (ValueError: closed); whatever `wait` raises comes through."""
+        """Write the whole line. Raises OSError (ValueError: closed); exceptions of `wait` pass through."""
 
     def reopen(self) -> None:
-        """Close what is open; the next line opens it again."""
+        """Close it; the next line opens it again."""
 
 
 def priority(level: int) -> int:
-    """syslog(3)'s number of a level."""
+    """The syslog(3) number of a level."""
     return _PRIORITY.get(level, 6)
 
 
 class StreamTarget:
-    """What another program opened: stderr, be it a terminal, a pipe, a file or the journal's stream.
+    """A stream that another program opened: stderr, be it a terminal, a pipe, a file or the journal's stream.
 
-    `prefixed`: with sd-daemon(3)'s `<N>` before each line, where the journal reads it.
+    `prefixed`: with sd-daemon(3)'s `<N>` before each line, if the journal reads it.
     """
 
     def __init__(self, stream: TextIO, *, prefixed: bool = False) -> None:
@@ -64,15 +65,15 @@ class StreamTarget:
         self._torn = False
 
     def write(self, line: Line, wait: Wait) -> None:
-        """In pieces that a writable pipe takes at once: whoever reads it may have stopped."""
+        """Write in pieces that a writable pipe takes at once: its reader may have stopped."""
         text = f"<{priority(line.level)}>{line.text}" if self._prefixed else line.text
-        if self._prefixed:  # each line of a traceback is a message of its own there
+        if self._prefixed:  # each line of a traceback is a separate message there
             text = text.replace("\n", f"\n<{priority(line.level)}>")
         rest = memoryview(("\n" * self._torn + text + "\n").encode("utf-8", "backslashreplace"))
         whole = len(rest)
         try:
             while rest:
-                fd = self._stream.fileno()  # a number that we kept could be another's file by now
+                fd = self._stream.fileno()  # a stored number could be another file's by now
                 wait(fd)
                 with contextlib.suppress(BlockingIOError):
                     rest = rest[os.write(fd, rest[:ATOMIC]) :]
@@ -81,14 +82,14 @@ class StreamTarget:
                 self._torn = bool(rest)
 
     def reopen(self) -> None:
-        """Nothing: it is not ours."""
+        """Nothing to do: it is not ours."""
 
 
 class FileTarget:
-    """A file by its path, opened when the first line comes and whenever the path leads elsewhere.
+    """A file by its path, opened at the first line and whenever the path leads to another file.
 
-    So a rename (logrotate's `create`), a deletion and a directory that comes back need no signal; a truncation
-    (`copytruncate`) needs none either, since every write appends. A link at the path's end is refused.
+    So a rename (logrotate's `create`), a deletion and a directory that comes back need no signal; neither does a
+    truncation (`copytruncate`), since every write appends. A link at the end of the path is refused.
     """
 
     def __init__(self, path: str) -> None:
@@ -97,7 +98,7 @@ class FileTarget:
         self._torn = False
 
     def write(self, line: Line, wait: Wait) -> None:
-        """Append; of a line that did not fit (full disk) nothing stays."""
+        """Append; nothing remains of a line that did not fit (full disk)."""
         fd = self._opened()
         found = os.fstat(fd)
         rest = memoryview(("\n" * self._torn + line.text + "\n").encode("utf-8", "backslashreplace"))
@@ -117,7 +118,7 @@ class FileTarget:
                     self._torn = False
 
     def reopen(self) -> None:
-        """Close it, so that a renamed file can be compressed and a deleted one gives its space back."""
+        """Close it, so that a renamed file can be compressed and the space of a deleted one is freed."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -135,9 +136,9 @@ class FileTarget:
 
 
 class JournaldTarget:
-    """journald by its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): each field of a line is one to search by.
+    """journald by its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): each field of a line can be searched for.
 
-    Takes lines of JSON. A datagram is small enough always: the renderer caps what a line holds.
+    Takes lines of JSON. A datagram is always small enough: the renderer limits the size of a line.
     """
 
     def __init__(self, path: str = JOURNAL) -> None:
@@ -146,7 +147,7 @@ class JournaldTarget:
         self._socket: socket.socket | None = None
 
     def write(self, line: Line, wait: Wait) -> None:
-        """One datagram; a journald that was restarted has a new socket, so one failure does not count."""
+        """Send one datagram; a restarted journald has a new socket, so a single failure does not count."""
         data = datagram(line)
         had = self._socket is not None
         try:
@@ -158,7 +159,7 @@ class JournaldTarget:
             self._send(data, wait)
 
     def reopen(self) -> None:
-        """Connect again with the next line."""
+        """Connect again at the next line."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -193,7 +194,7 @@ def datagram(line: Line) -> bytes:
 
 
 def message(fields: dict[str, object]) -> str:
-    """`agent.stalled alpha: silent for 130 s (silence=130)`: one printable line of what matters."""
+    """`agent.stalled alpha: silent for 130 s (silence=130)`: one printable line with the main facts."""
     said = [printable(_text(fields[key])) for key in ("event", "name") if fields.get(key)]
     rest = [f"{key}={printable(_text(value))}" for key, value in fields.items() if key not in _QUIET and value]
     line = " ".join(said) + (f": {printable(_text(fields['why']))}" if fields.get("why") else "")
@@ -202,17 +203,17 @@ def message(fields: dict[str, object]) -> str:
 
 
 def printable(text: str) -> str:
-    """Other people's words without escape sequences and line ends of theirs: as Python would write them."""
+    """Foreign text with escape sequences and newlines escaped as in Python."""
     return text if text.isprintable() else ascii(text)
 
 
 def trace(text: str) -> str:
-    """The same for a traceback of ours, which keeps its lines."""
+    """The same for a traceback of ours, which keeps its newlines."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def _field(key: str) -> str:
-    """A name that journald takes: capitals, digits and `_`, no `_` or digit first, 64 at most."""
+    """A field name valid in journald: capitals, digits and `_`, no `_` or digit first, at most 64."""
     name = re.sub(r"[^A-Z0-9_]", "_", key.upper()).lstrip("_0123456789")[:63]
     return name + "_" * (name in _OWN)
 
@@ -222,7 +223,7 @@ def _text(value: object) -> str:
 
 
 def _encoded(key: str, value: object) -> bytes:
-    """`KEY=value`, or with a length before it where the value has lines."""
+    """`KEY=value`, or with a length before a value with newlines."""
     said = trace(str(value)) if key in ("EXCEPTION", "STACK") else printable(_text(value))
     data = said.encode("utf-8", "backslashreplace")
     if b"\n" in data:

@@ -1,9 +1,9 @@
-"""The daemon's own recent errors, for `status` and `doctor`: whoever is paged need not read the log to find them.
+"""The daemon's own recent errors, for `status` and `doctor`: the person on call need not read the log for them.
 
-Each event of the catalogue that is a warning or an error belongs to one of four groups, which a test holds: it is kept
-here until the event that ends it, or for a while where no event does; or a fact of `status` tells it already; or it is
-about one agent, whose `why` has it; or it asks for nothing. What is kept is lost with the daemon: a fault that lasts
-is logged again by the next one.
+Each warning and error of the catalogue belongs to one of four groups, and a test checks that: it is kept here until the
+event that ends it, or for a while if there is none; or a fact of `status` shows it already; or it is about one agent,
+and `why` shows it; or it requires no action. The troubles are lost with the daemon: the next one logs a lasting fault
+again.
 """
 
 import re
@@ -17,20 +17,20 @@ from watchdog.core.redaction import hide_secrets
 from watchdog.telemetry.catalogue import CATALOGUE, ERROR
 
 HOUR, DAY = 3600.0, 86_400.0
-MOST = 50  # troubles that are kept; of more the oldest are dropped
-LONGEST = 400  # characters of what a field says
+MOST = 50  # troubles kept; of more the oldest are dropped
+LONGEST = 400  # characters of a field's text
 
 
 @dataclass(frozen=True, slots=True)
 class TroubleKind:
-    """How one event is kept. `keys` tell two troubles of one event apart; the event that ends it has the same."""
+    """How one event is kept. `keys` distinguish two troubles of one event; the event that ends it has the same."""
 
     says: str  # with the fields of the event
     keys: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
-    fades: float | None = HOUR  # seconds after which it is forgotten; None: only an end ends it
-    section: str = ""  # of the configuration: a reload that changes it ends this, too
-    remedies: tuple[tuple[str, str], ...] = ()  # by a part of what it says; of anything else the catalogue's
+    fades: float | None = HOUR  # seconds after which it is forgotten; None: only another event ends it
+    section: str = ""  # of the configuration: a reload that changes it also ends this
+    remedies: tuple[tuple[str, str], ...] = ()  # (part of the text, remedy); otherwise the catalogue's remedy
     only: tuple[str, str] | None = None  # a field and its value: other events of that name are no trouble
     named: tuple[str, ...] = ()  # fields that name its entry of `section`: only a reload without that entry ends it
 
@@ -122,7 +122,7 @@ KEPT: dict[str, TroubleKind] = {
     "control.lost": TroubleKind("the control socket {socket} was removed", (), ("control.reopened",), None),
     "control.failed": TroubleKind("a request to {route} failed by a fault of the daemon's: {error}", ("route",)),
 }
-# Reported by a fact of `status`, which is true now: its key.
+# Already shown by a fact of `status`, which describes the present: its key.
 STATE = {
     "config.invalid": "config_problems",
     "call.stuck": "waits_for",
@@ -141,7 +141,7 @@ STATE = {
     "log.failed": "log",
     "log.lost": "log",
 }
-# About one agent: `list` and `why` have it.
+# About one agent: `list` and `why` show it.
 OF_AGENTS = frozenset(
     {
         *("agent.row_lost", "agent.late", "agent.stalled", "agent.expired", "agent.unknown", "agent.needs_human"),
@@ -151,8 +151,8 @@ OF_AGENTS = frozenset(
         *("source.entry_kept", "source.entry_gone", "source.drift"),
     }
 )
-# The daemon ends by it (`doctor` finds its last words), has put it right by itself, or refused what it should refuse;
-# `doctor` looks for itself at what confines helpers.
+# The daemon ends with it (`doctor` finds its last lines), has repaired it itself, or refused what it should refuse;
+# `doctor` checks itself what confines helpers.
 PASSED = frozenset(
     {
         *("daemon.runtime_dir_taken", "daemon.failed", "stop.overdue", "stop.unreleased", "scheduler.dead"),
@@ -188,7 +188,7 @@ def _remedy(one: _Trouble) -> str:
 
 
 class Troubles:
-    """Hears every event of the log, in any thread, and never waits or logs."""
+    """Receives every event of the log, in any thread, and never waits or logs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -208,7 +208,7 @@ class Troubles:
         return not kind.named or kind.section not in self._entries or named in self._entries[kind.section]
 
     def hear(self, event: str, fields: Mapping[str, object]) -> None:
-        """One event was logged."""
+        """An event was logged."""
         if event == "config.reloaded":
             self._reloaded(fields.get("changed"))
         for begun in _ENDED_BY.get(event, ()):
@@ -230,7 +230,7 @@ class Troubles:
                 del self._kept[next(iter(self._kept))]
 
     def facts(self) -> list[dict[str, object]]:
-        """What `status` tells of them, errors and the latest first."""
+        """The facts for `status`, errors and the latest first."""
         now = self._clock.mono()
         with self._lock:
             for key, one in list(self._kept.items()):
@@ -271,7 +271,7 @@ class _TroubleText(dict[str, str]):
 
 
 def _words(text: str, fields: Mapping[str, object]) -> str:
-    """The fields are others' words: without secrets, and cut."""
+    """Fields are foreign text: remove secrets, and cut."""
     error = fields.get("exc_info")
     said = {key: hide_secrets(str(value))[:LONGEST] for key, value in fields.items()}
     if isinstance(error, BaseException):

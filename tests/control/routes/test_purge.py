@@ -37,7 +37,7 @@ class Helper:
 @pytest.fixture
 def helper(office: Office) -> Helper:
     """The one of all owners."""
-    office.context.helpers.call_alone = (made := Helper([TRANSCRIPT])).ask  # type: ignore[method-assign]
+    office.context.helpers.call_in_fresh_helper = (made := Helper([TRANSCRIPT])).ask  # type: ignore[method-assign]
     return made
 
 

@@ -18,12 +18,12 @@ def test_an_owner_that_gave_no_answer_is_named_with_the_time_it_had(named: bool,
     async def read(*_: object) -> list[str]:
         return ["/a/repository/.git"]
 
-    async def call_alone(uid: int, call: str, args: object, seconds: float) -> Any:
+    async def call_in_fresh_helper(uid: int, call: str, args: object, seconds: float) -> Any:
         waited.append(seconds)
         raise OwnerCallFailed("late", "no answer")
 
     registry = SimpleNamespace(read=read, leftovers=SimpleNamespace(trashes=None))
-    owners = SimpleNamespace(call_alone=call_alone)
+    owners = SimpleNamespace(call_in_fresh_helper=call_in_fresh_helper)
     context = cast("ControlContext", SimpleNamespace(registry=registry, host="here", helpers=owners))
     found, problems = asyncio.run(_of_owner(context, 1000, None, named=named))
     assert (found, waited) == ([], [limit])

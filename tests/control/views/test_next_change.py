@@ -113,7 +113,7 @@ def test_what_another_daemon_watches_is_not_said_to_be_judged_here(gone: bool) -
 )
 def test_a_kill_that_is_held_back_is_not_said_to_come(doomed: float, spared: timedelta, words: str) -> None:
     """A4: "it is stalled and killed" stood above "kills no agent for silence", with no limit, of a stalled one."""
-    one = agent(silence=10 * MINUTE, verdict=Verdict.STALLED, doomed_since=doomed)
+    one = agent(silence=10 * MINUTE, verdict=Verdict.STALLED, kill_due_since=doomed)
     first, *rest = next_changes(one, Holds(), datetime.now(UTC), ["4 of 4"], spared=spared)
     assert ("is held back" in first) is (spared > timedelta())
     assert "Without one" not in first and words in rest[0]
@@ -123,13 +123,15 @@ def test_a_kill_that_is_held_back_is_not_said_to_come(doomed: float, spared: tim
 
 def test_a_list_says_whose_kill_is_held_back() -> None:
     """A4: the line of a stalled agent said nothing of it. Only where a kill is due, and for as long as it is held."""
-    due = agent(verdict=Verdict.STALLED, doomed_since=1.0)
+    due = agent(verdict=Verdict.STALLED, kill_due_since=1.0)
     assert held_back(due, ["4 of 4"], None, 12 * MINUTE) == "4 of 4 (for 12m more at most)"
     assert held_back(due, [], "upgrade", 12 * MINUTE) == "all agents are held: upgrade"
     assert held_back(agent(verdict=Verdict.EXPIRED), ["4 of 4"], "upgrade", MINUTE) == "all agents are held: upgrade"
     for one, spared in ((due, timedelta()), (agent(verdict=Verdict.LATE), MINUTE)):
         assert held_back(one, ["4 of 4"], None, spared) is None
-    assert held_back(agent(verdict=Verdict.STALLED, doomed_since=1.0, request_id="r"), ["4 of 4"], "x", MINUTE) is None
+    assert (
+        held_back(agent(verdict=Verdict.STALLED, kill_due_since=1.0, request_id="r"), ["4 of 4"], "x", MINUTE) is None
+    )
 
 
 def test_of_a_read_that_hangs_the_file_and_the_command_are_named() -> None:

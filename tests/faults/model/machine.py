@@ -109,7 +109,7 @@ class Families(RuleBasedStateMachine):
         self.held = AsyncExitStack()
         daemon = own_daemon(self.dir, url=f"sqlite:///{self.dir}/registry.db", grace=GRACE)
         self.daemon = self.wait(self.held.enter_async_context(daemon))
-        self.daemon.tracker.ends.look = nobody_looks
+        self.daemon.tracker.exits.subscribe(nobody_looks)
         self.started: list[subprocess.Popen[bytes]] = []
         self.processes: list[Process] = []
         self.agents: dict[str, Agent] = {}  # those that are open

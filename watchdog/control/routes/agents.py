@@ -202,7 +202,7 @@ async def heard(
     agent.beat(said, now.mono, now.wall, age)
     await context.learnt(agent, former)
     if own:
-        agent.heartbeat.reads_answers()
+        agent.heartbeat.note_reader()
     if agent.owner.elsewhere is not None:
         return await _beat_elsewhere(context, agent.owner.elsewhere, agent.owner.elsewhere.agent_id, body)
     if agent.ending.asked is None:
@@ -217,7 +217,7 @@ async def heard(
 async def _unheard(context: ControlContext, agent: Agent, by: str, why: str) -> None:
     """A vendor hook spoke in it that is not of it, as far as is known: no beat. Told once, for its `why`."""
     why = printable(why)
-    if agent.told.first_refusal(f"unheard {why}", "unheard "):
+    if agent.reported.first_refusal(f"unheard {why}", "unheard "):
         context.event("beat.rejected", agent_id=agent.agent_id, name=agent.reg.name, why=why)
         with suppress(RegistryUnavailable):
             add, owner = context.registry.history.add_event, agent.reg.owner_uid

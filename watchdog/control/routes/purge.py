@@ -35,7 +35,7 @@ async def _purge(context: ControlContext, peer: Peer, row: AgentRow, *, yes: boo
     _refuse_shared(context, reg.owner_uid, conversation)
     args: Json = {"conversation": conversation_json(conversation), "dry_run": not yes}
     try:
-        done = await context.helpers.call_alone(reg.owner_uid, "purge", args, _SECONDS)
+        done = await context.helpers.call_in_fresh_helper(reg.owner_uid, "purge", args, _SECONDS)
     except OwnerCallFailed as error:
         raise Conflict(f"the conversation of {name} is not removed: {error}") from None
     paths, trash = [str(path) for path in done["paths"]], str(done["trash"])

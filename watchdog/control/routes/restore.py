@@ -71,7 +71,7 @@ async def restore(request: web.Request) -> web.Response:
         assert isinstance(uid, int)
         asked = {"wanted": one["agent_id"], "places": [one["common"]], "dry_run": body.dry_run}
         try:
-            told = _entry(await context.helpers.call_alone(uid, "restore", asked, ACT_SECONDS))
+            told = _entry(await context.helpers.call_in_fresh_helper(uid, "restore", asked, ACT_SECONDS))
         except OwnerCallFailed as error:
             raise Conflict(f"{one['agent_id']} is not restored: {error}") from None
     if not body.dry_run:
@@ -117,7 +117,7 @@ async def _of_owner(
         return [], []
     try:
         limit = LOOK_SECONDS if named else OTHERS_SECONDS
-        answer = _entry(await context.helpers.call_alone(uid, "restorable", {"places": places}, limit))
+        answer = _entry(await context.helpers.call_in_fresh_helper(uid, "restorable", {"places": places}, limit))
     except OwnerCallFailed as error:
         words = f"uid {uid}: not searched: its helper gave no answer within {limit:g} s: {error}"
         return [], [Unheard(words + ("" if named else "; with --repository DIR it has longer"))]

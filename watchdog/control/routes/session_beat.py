@@ -189,7 +189,7 @@ async def _placed(context: ControlContext, peer: Peer, directory: str, seen: Cli
         return seen
     try:
         asked: list[Json] = [{"path": path} for path in (directory, seen.directory)]
-        places = [await context.helpers.call_alone(peer.uid, "real_path", one, LOOK_SECONDS) for one in asked]
+        places = [await context.helpers.call_in_fresh_helper(peer.uid, "real_path", one, LOOK_SECONDS) for one in asked]
     except OwnerCallFailed:
         return seen._replace(directory=None)
     return seen._replace(directory=directory) if places[0] == places[1] else seen

@@ -194,7 +194,7 @@ def _names(context: ControlContext, peer: Peer) -> dict[int, str]:
 def _spared(context: ControlContext, agent: Agent) -> timedelta:
     """For how long the daemon's own doubts hold back a kill of this agent for silence."""
     limit = timedelta(seconds=context.settings.hold.max_seconds)
-    since = agent.judged.doomed_since
+    since = agent.judged.kill_due_since
     return limit if since is None else limit - timedelta(seconds=context.clock.mono() - since)
 
 

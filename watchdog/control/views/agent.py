@@ -137,7 +137,7 @@ def _said(reg: Registration) -> Json:
             {"kind": one.kind, "path": one.path, "key": one.key, "proved": one.proved, "resume": one.resume}
             for one in reg.entries
         ],
-        "pane": panes.words(reg.its_pane),
+        "pane": panes.pane_text(reg.its_pane),
         "stall_after_seconds": seconds(reg.stall_after),
         "interval_seconds": seconds(reg.interval),
         "ttl_seconds": seconds(reg.ttl),

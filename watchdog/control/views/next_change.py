@@ -71,7 +71,7 @@ def _doubted(agent: Agent, why: str, spared: timedelta | None) -> str:
     """Why the daemon kills no agent for silence, for how long it does not kill this one, and what ends it."""
     if spared is not None and spared <= ZERO:
         return f"The daemon holds back kills for silence at present: {why}. It has done so for this agent long enough."
-    begun = "more" if agent.judged.doomed_since is not None else "from when it is stalled"
+    begun = "more" if agent.judged.kill_due_since is not None else "from when it is stalled"
     limit = "" if spared is None else f", for this agent for {span(spared)} {begun} at most"
     return f"The daemon kills no agent for silence at present{limit}: {why}. `agent-watchdog unhold` lifts that."
 
@@ -255,7 +255,7 @@ def held_back(agent: Agent, doubts: Iterable[str], everybody: str | None, spared
     if (
         agent.ending.request_id is not None
         or agent.owner.elsewhere is not None
-        or (agent.judged.doomed_since is None and not timed)
+        or (agent.judged.kill_due_since is None and not timed)
     ):
         return None
     if everybody is not None:
