@@ -88,8 +88,8 @@ class CleanupRunner:
         """Run the hooks (default: all configured) and return what each did, in order. `words`: further context fields.
 
         `first` is awaited before a hook runs, and not at all if none is to run. `progress` is called before each hook
-        with the results so far and the names of those that are left.
-        `seen`: by hook name, what an earlier run, now retried, saw when it kept something because it was in use.
+        with the results so far and the names of those that are left. `seen`: by hook name, what an earlier run, now
+        retried, saw when it kept something because it was in use.
         """
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
 

@@ -6,7 +6,7 @@ hold, and both reach the same answer:
 - A claim counts only from a living daemon that runs as root or as the agent's owner. Another user's claim is ignored.
 - A daemon that does not hold the agent leaves it to one that does; but no claim overrides an order of root or an admin.
 - If both hold it (one was away, and the other took over), root's daemon keeps it, so that users cannot protect an agent
-from root's daemon by starting a daemon of their own; of two daemons of one uid the one that was started first.
+  from root's daemon by starting a daemon of their own; of two daemons of one uid the one that was started first.
 """
 
 from dataclasses import dataclass

@@ -167,8 +167,7 @@ def _ends(decision: Decision) -> bool:
 
 def asked_first(decision: Decision, policy: Policy) -> KillOptions:
     """The options of the kill that was decided: at step `stop` the agent is asked first, and left alive if its ladder
-    ends
-    there."""
+    ends there."""
     if decision.rung is not Step.STOP:
         return KillOptions()
     return KillOptions(ask=policy.stop_pause, only_ask=Step.KILL not in policy.ladder)

@@ -97,7 +97,7 @@ def next_step(kill: LadderState, now: float) -> Next:
     2. In the end phase, after the grace, or with `force`: rounds of stopping and KILL, until `verify` is over.
        The grace is not over while a process found later has yet to get TERM.
     3. Otherwise the polite phase: TERM to all, or to the main process first and to the rest when it has exited or half
-    the grace is over. At the end of the first grace one more scan: processes started since then get TERM too.
+       the grace is over. At the end of the first grace one more scan: processes started since then get TERM too.
     """
     if not kill.main_alive and not kill.rest_alive:
         return Next(Move.VERIFIED if kill.stable else Move.LOOK)

@@ -1,8 +1,7 @@
 """sd_notify datagrams: an agent's messages as *words* that the daemon, `run` and `beat` share.
 
-A datagram (sd_notify(3)) becomes fields, fields become *words*: a flat dictionary with the keys that
-`POST /v1/agents/ID/beat` takes. `core.beat` turns words into a `core.agent.Beat`; the resident `run` only passes them
-on.
+A datagram (sd_notify(3)) becomes fields, fields become *words*: a flat dictionary with the keys that `POST
+/v1/agents/ID/beat` takes. `core.beat` turns words into a `core.agent.Beat`; the resident `run` only passes them on.
 This file is imported by `run`, and each agent has one: it must not import anything that costs memory (no dataclass,
 enum, datetime, re).
 """
@@ -40,9 +39,9 @@ def words_of(fields: dict[str, str], *, from_main: bool) -> Words | None:
 
     `from_main`: sent by the agent's main process; only then systemd's own fields count (`READY=1`, `STATUS=`,
     `STOPPING=1`, `EXTEND_TIMEOUT_USEC=`, `WATCHDOG_USEC=`), because any child that is itself a service sends them about
-    itself. The first three promise nothing. `WATCHDOG=1` counts from any process of the tree.
-    `X_AGENT_SIGN=1` comes from a vendor hook that found no daemon: a sign of life, which promises nothing either, of
-    the agent or of a subagent (`X_AGENT_THREAD=`), with whether work that it started continues (`X_AGENT_GOES_ON=`).
+    itself. The first three promise nothing. `WATCHDOG=1` counts from any process of the tree. `X_AGENT_SIGN=1` comes
+    from a vendor hook that found no daemon: a sign of life, which promises nothing either, of the agent or of a
+    subagent (`X_AGENT_THREAD=`), with whether work that it started continues (`X_AGENT_GOES_ON=`).
     """
     words = _promising_words(fields, from_main=from_main)
     sign = fields.get("X_AGENT_SIGN") == "1"

@@ -59,8 +59,7 @@ class Vendor:
     ) -> None:
         self.name = name
         # How to exit at its prompt, in tmux(1)'s key names. Ctrl-C twice, where it works, is better than typed words:
-        # in a
-        # dialog it means no, where Enter means yes.
+        # in a dialog it means no, where Enter means yes.
         self.exit_keys = exit_keys
         self.events = {} if events is None else events  # its hook events with their kinds in `core.vendor_hooks`
         self.stop = stop  # takes an event's name and a reason
