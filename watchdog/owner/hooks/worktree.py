@@ -1,8 +1,8 @@
 """Moves an agent's git worktree to the trash and removes its entry, if nothing is lost by that.
 
 1. Only a linked worktree that git itself lists, reached without links, owned by this uid, without mounts inside.
-2. It stays, with the reason in the result, for any of `worktrees.reasons_to_keep`, any user of the tree, another living
-   agent that has it or a directory in it, or any git that fails. With `dirty_worktree = "rescue"` the reasons about work
+2. It stays, with the reason, for any of `worktrees.reasons_to_keep`, any user of the tree, another living agent that
+   has it or a directory in it, or any git that fails. With `dirty_worktree = "rescue"` the reasons about work
    (`Reasons.work`) do not keep it: the work is first saved and verified (`rescue`).
 3. A copy of its entry `<common>/worktrees/NAME` and a manifest are written to its container (`worktree_trash`), then
    the intent next to the tree (so that a run after a crash finds the repository), then the tree is moved by one rename.

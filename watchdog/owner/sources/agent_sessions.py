@@ -1,16 +1,16 @@
 """The sessions of tmux-agent-orchestrate (later multi-agent-mux): `agent-sessions.yaml` in `.hermes/` or `.mam/`.
 
-- Beside it lies `agent-sessions.db` (SQLite), its source of truth: a table `sessions` (name, status, pane_cwd, data as
-  JSON) and everything else in `state.data`; older ones have the whole document there; the oldest have the YAML alone.
-  The YAML is a view that may be late. The program writes both in one step: BEGIN IMMEDIATE, then the YAML by a rename,
-  with the former one as `.bak`, then COMMIT. So do we: both, or neither.
-- A row is `running`; then `stopped` (it can be taken up again) or `terminated` (purged, or found without its tmux
-  session), or `archived`. Rows that have ended are not written again, but a stopped one whose conversation is purged.
-- `pane.pid` has no identity: the tmux server that the row names says whose it is. Where it does not name that pid, a
-  process counts for it that was started in that server; any other one has the number by chance.
+- Next to it is `agent-sessions.db` (SQLite), the source of truth: a table `sessions` (name, status, pane_cwd, data as
+  JSON) and everything else in `state.data`; older versions have the whole document there; the oldest only the YAML. The
+  YAML is a view that may be outdated. The program writes both in one step: BEGIN IMMEDIATE, then the YAML by a rename,
+  with the former one as `.bak`, then COMMIT. We do the same: both, or neither.
+- A row is `running`; then `stopped` (can be resumed) or `terminated` (purged, or found without its tmux session), or
+  `archived`. Ended rows are not written again, except a stopped one whose conversation is purged.
+- `pane.pid` has no identity: the tmux server that the row names decides which process it is. If the server does not
+  list that pid, the process counts only if it was started in that server; any other has the pid by chance.
 
-Killed before the rename we leave no more than a file beside; between the rename and COMMIT a view that is early, which
-the next try, or the program's next write, puts right.
+If we are killed before the rename, only a temporary file is left; between the rename and COMMIT a view that is too new,
+which the next try, or the program's next write, corrects.
 """
 
 import contextlib

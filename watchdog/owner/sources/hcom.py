@@ -1,14 +1,14 @@
 """hcom: `hcom.db` (SQLite in WAL mode) and `.tmp/launched_pids.json` below `~/.hcom` or $HCOM_DIR.
 
 Seen in 0.7.24 (schema 18) and 0.7.31 (schema 20). Each agent is a row of `instances`; its end is the event `stopped`
-with a snapshot, from which `hcom r NAME` takes it up again, and the row and its bindings go in the same transaction, as
-hcom itself does it. The pid file holds processes of agents that were stopped and run on ("orphans"), and those just
-launched. A number there, or in a row of before `pid_identity`, may be another's by now: whoever carries the
-HCOM_PROCESS_ID that hcom gave to that agent is it; of others the time of the launch decides.
+with a snapshot, from which `hcom r NAME` resumes it, and the row and its bindings are deleted in the same transaction,
+as hcom itself does. The pid file lists processes of stopped agents that still run ("orphans"), and newly launched ones.
+A pid there, or in a row without `pid_identity`, may have been reused: the process that carries the HCOM_PROCESS_ID that
+hcom gave to the agent is the agent; otherwise the time of the launch decides.
 
-hcom's own rhythm: a listening agent beats at least each 30 s; a working one does not beat during a tool; `blocked`
-waits for a human's approval. It takes a listening one for stale after 35 s, a working one after 300 s, and then kills
-none. We count a bit longer, and a tool may take ten minutes.
+hcom's own timing: a listening agent beats at least every 30 s; a working one does not beat during a tool; `blocked`
+waits for a human's approval. hcom calls a listening one stale after 35 s, a working one after 300 s, but kills none.
+Our limits are a bit longer, and a tool may take ten minutes.
 """
 
 import contextlib

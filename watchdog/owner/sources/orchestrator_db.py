@@ -87,9 +87,7 @@ def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     beats, _ = agent_status.read(_status_files(path))
     told = beats.get(str(row["agent_type"]))
     if told is not None and told.pid == _pid(row):
-        agent_status.forget(
-            _status_files(path), told.key, told.token, end
-        )  # also if an earlier run died right before this
+        agent_status.forget(_status_files(path), told.key, told.token, end)  # also if a run died right before this
     return answer
 
 

@@ -69,6 +69,4 @@ def _locked(path: str, byte: int) -> int | None:
         return None
     finally:
         os.close(descriptor)
-    return (
-        None if kind == fcntl.F_UNLCK or pid <= 0 else pid
-    )  # 0, -1: in another pid namespace, or not a process's lock
+    return None if kind == fcntl.F_UNLCK or pid <= 0 else pid  # 0, -1: another pid namespace, or no process's

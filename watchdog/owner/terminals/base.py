@@ -12,13 +12,13 @@ A terminal
 The server is identified by the kernel: the process that listens on the socket, and its start. A restarted server
 assigns the same numbers to other panes.
 
-A server is never reached by the name of its socket. A name that was checked and is opened again may lead to a fake
-server by then, and tmux's client executes whatever program its server names (client.c of 3.3a: MSG_SHELL, MSG_EXEC,
-MSG_LOCK), reads and writes any file for it. So `reached` holds the socket itself by a descriptor, and everything that
-is said goes to that one: through `/proc/self/fd/N`, which leads to the same inode whatever its name means now.
+A server is never reached by the name of its socket. After the check the name may lead to a fake server, and tmux's
+client executes any program that its server names (client.c of 3.3a: MSG_SHELL, MSG_EXEC, MSG_LOCK), and reads and
+writes any file for it. So `reached` holds the socket itself by a descriptor, and everything goes to that one through
+`/proc/self/fd/N`, which leads to the same inode whatever the name means by then.
 
-What remains: a server of the same uid may be a fake one, too, and have the client execute a program. That gains it
-nothing, since that uid can execute programs anyway; it is ended together with the client (`client`).
+Remaining risk: a server of the same uid may be fake too and have the client execute a program. That gains nothing,
+since that uid can execute programs anyway; the program is killed together with the client (`client`).
 """
 
 import errno

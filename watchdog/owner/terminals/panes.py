@@ -85,10 +85,8 @@ def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str
 def type_keys(pid: int, start_ticks: int, keys: list[str], clear: bool = False) -> dict[str, object]:
     """A helper call: type text and keys in tmux(1)'s notation (`Enter`, `C-c`) into the pane of that process.
 
-    `clear`: a draft in the prompt of a program that is known is cleared first, by that program's own key; else it is
-    left as it is, and nothing is typed.
-
-    A process that exits at one key gets no further ones: that is no failure.
+    `clear`: first clear a draft in the prompt of a known program, by that program's own key; otherwise the draft stays
+    and nothing is typed. A process that exits after one key gets no further ones; that is not a failure.
 
     Raises OwnerCallFailed: `no_pane` if it is in none; `left` if the pane is used otherwise, before the first key or
     between two; before the first one `asks` if it shows a question, `draft` if its prompt contains a draft,
