@@ -212,9 +212,8 @@ def uninstall(target: Target) -> None:
     manager.do("daemon-reload")
     left = [str(target.path(name)) for name in left if target.path(name).exists()]
     print("uninstalled; agents keep running, unwatched.")
-    if theirs := sorted(
-        {user.uid for user in daemons}
-    ):  # any user can give a process this name, so it does not block the uninstall
+    # Any user can give a process this name, so it does not block the uninstall.
+    if theirs := sorted({user.uid for user in daemons}):
         print(f"what calls itself a daemon from here is still run by uid {', '.join(map(str, theirs))}")
     if left:
         print(f"left as they are yours:\n  {chr(10).join(left)}\nto remove them too:  rm -r {shlex.join(left)}")

@@ -65,7 +65,7 @@ class Account:
 
 
 def usable(managed: bool) -> bool:
-    """Whether helpers are units: only for root's daemon under systemd. `managed`: a service manager started us.
+    """Whether helpers are units: only for root's daemon under systemd. `managed`: a service manager supervises us.
 
     /run/systemd/system: sd_booted(3). A user's daemon needs no units, as its own service is not sandboxed.
     """
