@@ -1,5 +1,5 @@
-"""What `make install` looks at before it changes or stops anything: room, who runs the former version, and whether the
-daemon would start with the configuration that is there.
+"""Checks by `make install` before it changes or stops anything: free space, daemons that run the old version, and
+whether the new daemon would start with the existing configuration.
 """
 
 import os
@@ -11,16 +11,16 @@ from pathlib import Path
 from environments import users_of
 from places import Refused, Target
 
-# An environment with all extras has about 130 MB, what pip needs beside it 90 (measured on Debian 12, Python 3.11).
+# An environment with all extras takes about 130 MB, and pip needs 90 more (measured on Debian 12, Python 3.11).
 ENVIRONMENT = 150 << 20
 SCRATCH = 100 << 20
 CHECK = 30.0  # seconds for `agent-watchdogd --check`, which has 20 of its own
-# What systemd tells a service alone: the check must not speak to it, nor take over its sockets.
+# Variables that systemd sets for the service only: the check must not notify systemd, nor take over its sockets.
 _NOT_PASSED_ON = ("NOTIFY_SOCKET", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "INVOCATION_ID")
 
 
 def room(target: Target) -> None:
-    """Raises Refused where the new environment, or what builds it, would fill a disk: the former one may be on it."""
+    """Raises Refused if the new environment or its build would fill a disk, on which the old one may be, too."""
     wanted: dict[int, tuple[Path, int]] = {}
     for place, size in ((target.path(target.layout.base), ENVIRONMENT), (Path(tempfile.gettempdir()), SCRATCH)):
         there = next(path for path in (place, *place.parents) if path.exists())
@@ -36,7 +36,7 @@ def room(target: Target) -> None:
 
 
 def tell_who_runs(target: Target, service: int) -> None:
-    """Name daemons of a former environment that are not the `service` (its pid): this restarts none of them."""
+    """Print the daemons of an old environment other than the `service` (a pid): installing restarts none of them."""
     for environment in target.path(target.layout.base).glob("env-*"):
         for user in users_of(target, f"{target.layout.base}/{environment.name}"):
             if user.is_daemon and user.pid != service:
@@ -47,9 +47,9 @@ def tell_who_runs(target: Target, service: int) -> None:
 
 
 def would_start(target: Target, environment: str, service: int, *, runs: bool) -> None:
-    """Have the new daemon check the configuration that the one which runs was started with (`service`: its pid, or 0).
+    """Let the new daemon check the configuration of the running one (`service`: its pid, or 0).
 
-    Raises Refused where that `runs`, as a restart would leave no daemon; else it is only told.
+    An error raises Refused if the service `runs`, as a restart would leave no daemon; else it is only printed.
     """
     words, environ = _started_with(service)
     config = target.path(target.layout.config)
@@ -80,7 +80,7 @@ def would_start(target: Target, environment: str, service: int, *, runs: bool) -
 
 
 def _started_with(pid: int) -> tuple[list[str], dict[str, str]]:
-    """The arguments and the environment that a daemon was started with; nothing and our own where none is seen."""
+    """A daemon's arguments and environment; no arguments and our own environment if they cannot be read."""
     own = {key: value for key, value in os.environ.items() if key not in _NOT_PASSED_ON}
     if not pid:
         return [], own

@@ -1,4 +1,4 @@
-"""Wheels, and environments made of them: exactly the files that the locks name, by hash, without network."""
+"""Wheels, and environments built from them: exactly the files in the lock files, by hash, without network."""
 
 import os
 import re
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from places import SOURCE, Refused, Target, version
 
-BUILD = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")  # what makes our own wheel
-# What each adds to `requirements.lock`, with all that it needs itself.
+BUILD = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")  # to build our own wheel
+# The packages that each extra adds to `requirements.lock`, with their dependencies.
 EXTRAS = {
     "mcp": (
         *("anyio", "cffi", "click", "cryptography", "h11", "httpcore2", "httpx2", "jsonschema"),
@@ -25,45 +25,45 @@ EXTRAS = {
     "postgres": ("psycopg", "psycopg-binary"),
 }
 
-LOOK = 5.0  # seconds for what all processes say of themselves; 300 take 0.05
+LOOK = 5.0  # seconds to read the command lines of all processes; 300 take 0.05 s
 
 
 def pins(lock: str, names: tuple[str, ...] = ()) -> str:
-    """The entries of a lock file, with hashes; all, or of those names."""
+    """The entries of a lock file, with hashes: all of them, or those with the given names."""
     entries = re.split(r"\n(?=[a-z])", (SOURCE / lock).read_text())
     found = [entry for entry in entries if not names or re.split(r"==|\[", entry)[0] in names]
     return "\n".join(found) + "\n"
 
 
 def run(*words: str | Path, cwd: Path | None = None) -> None:
-    """A program that must succeed; what it says is shown when it does not."""
+    """Run a program that must succeed; its output is shown if it fails."""
     done = subprocess.run(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise Refused(f"{' '.join(map(str, words[:6]))} ...: exit {done.returncode}\n{done.stdout}")
 
 
 class Tools:
-    """A throw-away environment with pip, which downloads, builds and installs for others."""
+    """A temporary environment with pip, which downloads, builds, and installs into other environments."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         run(sys.executable, "-m", "venv", directory / "tools")
 
     def pip(self, *words: str | Path, into: Path | None = None) -> None:
-        """pip, for itself or for another environment (which then needs none)."""
+        """Run pip for this environment, or for another one (which then needs no pip)."""
         python = str(self.directory / "tools/bin/python")
         other = ["--python", str(into / "bin/python")] if into else []
         options = ["--quiet", "--disable-pip-version-check", "--no-input", *other]
         run(python, "-m", "pip", *options, *words, cwd=self.directory)
 
     def locked(self, text: str) -> list[str | Path]:
-        """The options for exactly these files, by hash."""
+        """The options to install exactly these files, by hash."""
         file = Path(tempfile.mkstemp(".lock", dir=self.directory)[1])
         file.write_text(text)
         return ["--require-hashes", "--only-binary", ":all:", "-r", file]
 
     def download(self, wheels: Path) -> None:
-        """All that an installation here needs, and what builds our own wheel; then that one, too."""
+        """Download all wheels for an installation here, and for building our own wheel; then build that one."""
         needed = pins("requirements.lock") + pins(
             "requirements-dev.lock", (*(name for names in EXTRAS.values() for name in names), *BUILD)
         )
@@ -72,7 +72,7 @@ class Tools:
         self.build(wheels, wheels)
 
     def build(self, wheels: Path, into: Path) -> Path:
-        """Our own wheel from this checkout, always anew: one of yesterday would be installed without a word."""
+        """Build our own wheel from this checkout, always again: an old one would be installed unnoticed."""
         offline = ["--no-index", "--find-links", str(wheels)]
         self.pip("install", *offline, *self.locked(pins("requirements-dev.lock", BUILD)))
         for old in into.glob("agent_watchdogd-*.whl"):
@@ -82,7 +82,7 @@ class Tools:
 
 
 def build_environment(target: Target, wheels: Path, extras: str) -> str:
-    """A new one below `base`, complete and compiled, not in use yet; its path on the target."""
+    """Create a new environment below `base`, complete and compiled, not in use yet; returns its path on the target."""
     environment = f"{target.layout.base}/env-{version()}-{time.strftime('%Y%m%d%H%M%S')}-{os.getpid()}"
     try:
         _fill(target, environment, wheels, extras)
@@ -109,19 +109,19 @@ def _fill(target: Target, environment: str, wheels: Path, extras: str) -> None:
         more = pins("requirements-dev.lock", names) if names else ""
         tools.pip("install", *offline, *tools.locked(pins("requirements.lock") + more), into=place)
         tools.pip("install", *offline, "--no-deps", ours, into=place)
-    # They name the interpreter, or the environment, by its path while building: a package would carry the builder's.
+    # These files contain build paths of the interpreter or the environment, which must not end up in a package.
     for script in (place / "pyvenv.cfg", *(place / "bin").iterdir()):
         if not script.is_symlink():
             script.write_bytes(script.read_bytes().replace(os.fsencode(place), environment.encode()))
-    staged = ["-s", target.destdir, "-p", "/"] if target.destdir else []  # what tracebacks will name
+    staged = ["-s", target.destdir, "-p", "/"] if target.destdir else []  # the paths in tracebacks
     run(place / "bin/python", "-m", "compileall", "-q", *staged, place / "lib")
     run(place / "bin/python", "-c", "import watchdog.service.main, watchdog.cli.verbs", cwd=place)
 
 
 def own_copy(wheels: Path, into: Path) -> Path:
-    """The wheels where nobody else can exchange one: pip compares its hash, and opens it again later to unpack it.
+    """Copy the wheels to where nobody else can replace one: pip checks the hash, and reopens the file to unpack it.
 
-    They may lie in a directory of who downloaded them. What is no plain file is left out.
+    The original directory may belong to the user who downloaded them. Anything but regular files is left out.
     """
     into.mkdir(0o700)
     for wheel in wheels.glob("*.whl"):
@@ -135,7 +135,7 @@ def own_copy(wheels: Path, into: Path) -> Path:
 
 @dataclass(frozen=True)
 class User:
-    """A living process that was started from an environment. The `run` beside an agent is one, too."""
+    """A running process that was started from an environment, such as a daemon or an agent's `run`."""
 
     pid: int
     uid: int
@@ -143,15 +143,15 @@ class User:
 
     @property
     def is_daemon(self) -> bool:
-        """As far as its own words say."""
+        """Whether it is a daemon, according to its command line."""
         return len(self.words) > 1 and self.words[1].endswith("/agent-watchdogd")
 
 
 def users_of(target: Target, environment: str) -> list[User]:
-    """Who was started from there, by what each process says of itself; one that cannot be read is none.
+    """The processes that were started from an environment, by their command lines; unreadable ones are skipped.
 
-    A user can make a read of its process hang for ever (an execve that waits for a file system of its own). So each
-    process has a thread, and all together `LOOK` seconds.
+    A user can make reading their process hang forever (an execve that waits for a user-controlled file system). So each
+    process is read in its own thread, with `LOOK` seconds for all together.
     """
     found: list[User] = []
     started = [
@@ -174,19 +174,19 @@ def _look(entry: Path, beginning: str, found: list[User]) -> None:
             line = re.search(r"^Uid:\s+(\d+)", (entry / "status").read_text(errors="replace"), re.MULTILINE)
             found.append(User(int(entry.name), int(line[1]) if line else -1, words))
     except OSError:
-        return  # it has ended
+        return  # it has exited
 
 
 def _is_set_id(entry: Path) -> bool:
-    """Whether its words are those of somebody who may be nobody there: of who started a set-uid program (sudo)."""
+    """Whether it is a set-uid program such as sudo, whose command line was chosen by another user."""
     try:
         return bool((entry / "exe").stat().st_mode & (stat.S_ISUID | stat.S_ISGID))
-    except PermissionError:  # another user's, and we are not root
+    except PermissionError:  # another user's process, and we are not root
         return False
 
 
 def drop_environments(target: Target) -> None:
-    """Remove those that are not in use: not the current one, and nobody's who still runs from it."""
+    """Remove unused environments: all but the current one and those that a process still runs from."""
     base = target.path(target.layout.base)
     current = os.path.dirname(os.readlink(base / "bin"))
     for old in base.glob("env-*"):

@@ -1,8 +1,8 @@
-"""`make install | uninstall | wheels`: puts an environment of our own, and what belongs to it, in its place.
+"""`make install | uninstall | wheels`: installs an environment of our own and the files that belong to it.
 
-Root, or whoever stages a package with DESTDIR, gets the host's layout; anybody else his own, below XDG. An environment
-is built beside the one that is there, then switched to by one rename(2): whatever breaks off leaves one that works.
-`manifest.json` beside it says what was put where: an upgrade and an uninstall touch nothing else.
+Root, and packagers who use DESTDIR, get the host's layout; other users get a layout below their XDG directories. A new
+environment is built beside the existing one and activated by one rename(2), so an interrupted install leaves a working
+one. `manifest.json` lists the installed files: upgrades and uninstalls touch nothing else.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def booted() -> bool:
 
 
 class Manager:
-    """systemctl of the host or of one person; silent for a staged tree and where systemd does not run."""
+    """systemctl for the host or for one user; does nothing with DESTDIR or without a running systemd."""
 
     def __init__(self, target: Target) -> None:
         self.scope = [] if os.geteuid() == 0 else ["--user"]
@@ -50,27 +50,27 @@ class Manager:
         return subprocess.run(["systemctl", *self.scope, *words], capture_output=True, text=True, check=False)
 
     def running(self) -> bool:
-        """Whether the service runs, or is tried again after a failure."""
+        """Whether the service runs, or is being restarted after a failure."""
         state = self._ask("show", "--property=ActiveState", "--value", UNIT).stdout.strip() if self.present else ""
         return state in ("active", "activating", "reloading")
 
     def main_pid(self) -> int:
-        """The service's process; 0 where it has none."""
+        """The pid of the service, or 0."""
         said = self._ask("show", "--property=MainPID", "--value", UNIT).stdout.strip() if self.present else ""
         return int(said) if said.isdigit() else 0
 
     def do(self, *words: str) -> bool:
-        """One command; nothing where there is no manager."""
+        """Run one systemctl command; does nothing without a manager. Returns whether it succeeded."""
         return not self.present or self._ask(*words).returncode == 0
 
     def last_words(self) -> str:
-        """What the service said last."""
+        """The last log lines of the service."""
         words = ["journalctl", *self.scope, "--quiet", "--output=cat", "--lines=8", f"--unit={UNIT}"]
         return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def install(target: Target, wheels: Path, extras: str) -> None:
-    """New, or over one that is there and may be running."""
+    """Install, or upgrade an existing installation, which may be running."""
     layout, about = target.layout, target.manifest["about"]
     if unknown := set(extras.split()) - EXTRAS.keys():
         raise Refused(f"EXTRAS={extras}: unknown: {', '.join(sorted(unknown))}; there is: {', '.join(EXTRAS)}")
@@ -87,7 +87,7 @@ def install(target: Target, wheels: Path, extras: str) -> None:
     if before.exists() and not before.is_symlink():
         raise Refused(f"{before} is there and was not put there by us; move it away first")
     for name in [*new, layout.config]:
-        target.refuse_foreign_parents(name)  # before the minutes that the environment takes
+        target.refuse_foreign_parents(name)  # before building, which takes minutes
     room(target)
     manager = Manager(target)
     runs, service = manager.running(), manager.main_pid()
@@ -96,15 +96,13 @@ def install(target: Target, wheels: Path, extras: str) -> None:
     environment = build_environment(target, wheels, wanted)
     try:
         if not target.destdir and target.sum_of(layout.config) != target.manifest["config"].get("sum"):
-            would_start(
-                target, environment, service, runs=runs
-            )  # one that nobody edited is replaced by the shipped one
+            would_start(target, environment, service, runs=runs)  # an unedited one is replaced by the shipped one
     except BaseException:
         shutil.rmtree(target.path(environment), ignore_errors=True)
         raise
     former = os.readlink(before) if before.is_symlink() else ""
     about |= {"version": version(), "extras": wanted}
-    target.manifest["files"] = {**new, **known}  # what is there after a crash in the middle, too
+    target.manifest["files"] = {**new, **known}  # correct after a crash in the middle, too
     target.save()
     for name, text in contents.items():
         if target.sum_of(name) not in ("", known.get(name), new[name]):
@@ -129,7 +127,7 @@ def install(target: Target, wheels: Path, extras: str) -> None:
 
 
 def put_config(target: Target) -> None:
-    """A conffile: an edited one stays as it is, and a deleted one stays deleted; what is new lies beside it."""
+    """Install a configuration file: keep an edited one, do not restore a deleted one; a new version goes beside it."""
     config, text = target.layout.config, (SOURCE / "config/agent-watchdog.toml").read_bytes()
     shipped, last, there = hashlib.sha256(text).hexdigest(), target.manifest["config"].get("sum"), target.sum_of(config)
     if there == last or (not there and last is None):
@@ -142,7 +140,7 @@ def put_config(target: Target) -> None:
 
 
 def restart(target: Target, manager: Manager, former: str) -> None:
-    """The service, if it ran. When the new one does not come up, the former one is put back and started."""
+    """Restart the service if it was running. If the new version does not start, restore and start the old one."""
     manager.do("daemon-reload")
     if not manager.running() or manager.do("restart", UNIT):
         return
@@ -157,7 +155,7 @@ def restart(target: Target, manager: Manager, former: str) -> None:
 
 
 def say_what_next(target: Target, manager: Manager, *, new_here: bool) -> None:
-    """The next command. Nothing is enabled or started that was not: that is the administrator's decision."""
+    """Print the next command. Enabling and starting a new service is the administrator's decision."""
     layout = target.layout
     print(
         f"installed {version()}: {layout.binaries}/agent-watchdog and agent-watchdogd, environment below {layout.base}"
@@ -175,7 +173,7 @@ def say_what_next(target: Target, manager: Manager, *, new_here: bool) -> None:
         print(f"{UNIT} was restarted; agents and their state were kept")
     if os.geteuid():
         name = pwd.getpwuid(os.geteuid()).pw_name
-        # A user's manager runs only while they are logged in: the host's is what matters.
+        # A user's manager runs only while they are logged in, so check for the host's systemd.
         if booted() and not Path(f"/var/lib/systemd/linger/{name}").exists():
             print(f"so that it lives without a login:  loginctl enable-linger {name}")
         if not on_path:
@@ -185,7 +183,7 @@ def say_what_next(target: Target, manager: Manager, *, new_here: bool) -> None:
 
 
 def uninstall(target: Target) -> None:
-    """Stop and disable, remove what we put there and nobody changed since, and say where the data are."""
+    """Stop and disable the service, remove installed files that are unchanged, and print where the data is."""
     layout, known = target.layout, target.manifest["files"]
     manager = Manager(target)
     manager.do("disable", "--now", UNIT)
@@ -214,24 +212,25 @@ def uninstall(target: Target) -> None:
     manager.do("daemon-reload")
     left = [str(target.path(name)) for name in left if target.path(name).exists()]
     print("uninstalled; agents keep running, unwatched.")
-    if theirs := sorted({user.uid for user in daemons}):  # anybody may call a process so: it keeps nothing here
+    # Any user can give a process this name, so it does not block the uninstall.
+    if theirs := sorted({user.uid for user in daemons}):
         print(f"what calls itself a daemon from here is still run by uid {', '.join(map(str, theirs))}")
     if left:
         print(f"left as they are yours:\n  {chr(10).join(left)}\nto remove them too:  rm -r {shlex.join(left)}")
 
 
 def remove_dangling_wants(unit: Path) -> None:
-    """What `enable` made of it, where no manager could be told to disable it; links that lead elsewhere stay."""
+    """Remove the links that `enable` created if no manager could disable the unit; other links stay."""
     for wants in unit.parent.glob("*.wants"):
         link = wants / unit.name
         if link.is_symlink() and not link.exists():
             link.unlink()
-            with suppress(OSError):  # other units are wanted there, too
+            with suppress(OSError):  # the directory holds links of other units, too
                 wants.rmdir()
 
 
 def check_interpreter() -> None:
-    """Owners' helpers run as their own uid, by this interpreter: each of them must be able to execute it."""
+    """Check that every user can execute this interpreter: helpers run with it under their owner's uid."""
     program = Path(sys.executable).resolve()
     for part in (program, *program.parents):
         if not part.stat().st_mode & 0o001:
@@ -239,13 +238,13 @@ def check_interpreter() -> None:
 
 
 def main(command: str) -> None:
-    """DESTDIR, PREFIX, WHEELS and EXTRAS come from make, through the environment."""
+    """Run one command. DESTDIR, PREFIX, WHEELS and EXTRAS are environment variables, set by make."""
     os.umask(0o022)
     destdir, extras = os.environ.get("DESTDIR", ""), os.environ.get("EXTRAS", "")
     wheels = Path(os.environ.get("WHEELS") or SOURCE / "wheels").absolute()
     if command == "wheels":
         for above in (*reversed(wheels.parents), wheels):
-            refuse_foreign(above)  # pip writes to names that a link could lead anywhere from
+            refuse_foreign(above)  # pip writes to names that could be links to anywhere
         wheels.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="agent-watchdog-wheels.") as scratch:
             Tools(Path(scratch)).download(wheels)
@@ -270,13 +269,13 @@ def main(command: str) -> None:
             install(target, wheels, extras) if command == "install" else uninstall(target)
     except BaseException:
         if not target.path(layout.manifest).exists():
-            target.remove_directories()  # nothing came into them, and nothing says that they are ours
+            target.remove_directories()  # they are empty, and no manifest lists them
         raise
 
 
 @contextlib.contextmanager
 def one_at_a_time(target: Target) -> Iterator[None]:
-    """Hold the directory of the environments by flock(2)."""
+    """Lock the directory of the environments with flock(2)."""
     base = target.path(target.layout.base)
     descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -289,7 +288,7 @@ def one_at_a_time(target: Target) -> Iterator[None]:
 
 
 def broken_off(number: int, _frame: object) -> None:
-    """Told to end: what is half made goes first, as after any fault; a second word changes nothing."""
+    """Handle a termination signal: clean up as after any error; further signals are ignored."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 

@@ -1,4 +1,4 @@
-"""Where an installation lies, what was put there (the manifest), and how a file gets there."""
+"""The layout of an installation, its manifest of installed files, and how files are written and removed."""
 
 import contextlib
 import hashlib
@@ -14,27 +14,27 @@ UNIT = "agent-watchdog.service"
 
 
 class Refused(Exception):
-    """Said in one line, without a traceback; nothing was changed that is not said in it."""
+    """An error shown as one line without a traceback. Nothing was changed except what the message says."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything lies on the target, without DESTDIR."""
+    """All paths on the target, without DESTDIR."""
 
-    base: str  # holds the environments, `bin` (a link to the one in use) and the manifest
+    base: str  # contains the environments, `bin` (a link into the current one) and the manifest
     binaries: str
     config: str
     files: dict[str, str]  # target -> source
-    data: tuple[str, ...]  # what runs of the daemon leave
+    data: tuple[str, ...]  # data of the daemon that stays after an uninstall
 
     @property
     def manifest(self) -> str:
-        """What was installed, and from where."""
+        """The path of the manifest: the list of installed files."""
         return f"{self.base}/manifest.json"
 
 
 def host_layout(prefix: str) -> Layout:
-    """FHS 3.0: /opt for the whole of an add-on, PREFIX for what leads there. PREFIX=/usr is for distributions."""
+    """The host's layout (FHS 3.0): the package in /opt, links to it in PREFIX. PREFIX=/usr is for distributions."""
     lib = "/usr/lib" if prefix == "/usr" else "/etc"  # systemd.unit(5): /etc is the administrator's
     files = {
         f"{lib}/systemd/system/{UNIT}": f"systemd/{UNIT}",
@@ -48,7 +48,7 @@ def host_layout(prefix: str) -> Layout:
 
 
 def own_layout(home: str) -> Layout:
-    """One person's, below XDG; the environment where the user unit looks for it (%h/.local/share)."""
+    """A user's layout below XDG directories; the user unit expects the environment in %h/.local/share."""
 
     def xdg(name: str, default: str) -> str:
         given = os.environ.get(name, "")
@@ -84,7 +84,7 @@ def _for_shells_and_man(share: str) -> dict[str, str]:
 
 
 class Target:
-    """The file system that is installed into: DESTDIR or the real one; and what the manifest says of it."""
+    """The file system to install into (DESTDIR or the real one), and its manifest."""
 
     def __init__(self, layout: Layout, destdir: str) -> None:
         self.layout = layout
@@ -94,24 +94,24 @@ class Target:
             self.manifest |= json.loads(self.path(layout.manifest).read_text())
 
     def path(self, target: str) -> Path:
-        """Where it lies now."""
+        """The present path of a target path, with DESTDIR."""
         return Path(self.destdir + target)
 
     def make_parents(self, target: str) -> None:
-        """Make missing directories, and remember which. Raises Refused where somebody else could exchange one."""
+        """Create missing directories and record them. Raises Refused if another user could replace one."""
         for parent in reversed(Path(target).parents):
             place = self.path(str(parent))
             refuse_foreign(place, within=self.destdir)
             if not place.is_dir():
-                self.manifest["dirs"][str(parent)] = ""  # first: a signal may end us right after it is made
+                self.manifest["dirs"][str(parent)] = ""  # recorded first: a signal may kill us right after mkdir
                 place.mkdir(0o755)
 
     def put(self, target: str, content: bytes, *, mode: int = 0o644, link: str = "") -> None:
-        """A file (or a link) by one rename: nobody ever sees half of it."""
+        """Write a file (or a link) by one rename, so that it is never visible half-written."""
         self.make_parents(target)
         place = self.path(target)
         beside = place.with_name(f".{place.name}.{os.getpid()}")
-        beside.unlink(missing_ok=True)  # of an install that was killed
+        beside.unlink(missing_ok=True)  # left by a killed install
         if link:
             beside.symlink_to(link)
         else:
@@ -122,7 +122,7 @@ class Target:
         os.replace(beside, place)
 
     def sum_of(self, target: str) -> str:
-        """What lies there: a digest, where a link leads, or an empty string for nothing."""
+        """A file's digest, a link's target, or an empty string if there is nothing."""
         place = self.path(target)
         if place.is_symlink():
             return f"-> {os.readlink(place)}"
@@ -133,27 +133,28 @@ class Target:
         self.put(self.layout.manifest, (json.dumps(self.manifest, indent=1) + "\n").encode())
 
     def remove_directories(self) -> None:
-        """Those that we made, where nothing is in them."""
+        """Remove the directories that we created, if they are empty."""
         for directory in sorted(self.manifest["dirs"], key=len, reverse=True):
-            with contextlib.suppress(OSError):  # something else is in it, or it is gone
+            with contextlib.suppress(OSError):  # not empty, or already gone
                 self.path(directory).rmdir()
 
     def remove(self, target: str) -> None:
-        """A file or link; one that is gone is fine. Raises Refused as `make_parents`."""
+        """Remove a file or link, if it exists. Raises Refused like `make_parents`."""
         self.refuse_foreign_parents(target)
         self.path(target).unlink(missing_ok=True)
 
     def refuse_foreign_parents(self, target: str) -> None:
-        """Raises Refused when a directory on the way there is, or may become, somebody else's."""
+        """Raises Refused if a parent directory belongs to another user, or could be replaced by one."""
         for parent in reversed(Path(target).parents):
             refuse_foreign(self.path(str(parent)), within=self.destdir)
 
 
 def refuse_foreign(place: Path, within: str = "") -> None:
-    """Raises Refused for a directory, or a link to one, that another user owns or may write to, or that leads out.
+    """Raises Refused for a directory, or a link to one, that another user owns or may write to, or that leads outside.
 
-    What is put there could be led elsewhere, or be exchanged, by that user. Root's and our own are fine, also where a
-    group may write (/usr/local is root:staff 2775 on some hosts) and where everybody may with the sticky bit (/tmp).
+    That user could redirect or replace files that we write there. Directories of root and of our own uid are fine, even
+    if they are group-writable (/usr/local is root:staff 2775 on some hosts) or world-writable with the sticky bit
+    (/tmp).
     """
     try:
         found = place.lstat()
@@ -179,7 +180,7 @@ def refuse_foreign(place: Path, within: str = "") -> None:
 
 
 def _trusted() -> frozenset[int]:
-    """Root, ourselves; and in a user namespace the uid that stands for everybody outside (user_namespaces(7))."""
+    """Root and our own uid; in a user namespace also the overflow uid of unmapped users (user_namespaces(7))."""
     with open("/proc/self/uid_map") as mapped:
         whole = mapped.read().split() == ["0", "0", "4294967295"]
     return frozenset({0, os.geteuid()} | (set() if whole else {65534}))
@@ -189,5 +190,5 @@ _TRUSTED = _trusted()
 
 
 def version() -> str:
-    """Of this checkout."""
+    """The version of this checkout."""
     return str(tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"])

@@ -1,4 +1,4 @@
-"""The order of cleanup: what runs, what is written down first, what is repeated and what is not."""
+"""The order of cleanup: what runs, what is recorded first, what is repeated and what is not."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Row:
 
 @dataclass
 class Scene:
-    """Journal, owners and log in one, which write all they hear into `story`."""
+    """Journal, helpers and log in one; records all calls in `story`."""
 
     answers: dict[str, list[HookResult | Exception]] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def test_only_hooks_for_this_outcome_run() -> None:
 
 
 def test_what_was_never_registered_is_passed_over_and_only_that() -> None:
-    """Case F3: no worktree and no temp dir; the rest runs."""
+    """No worktree and no temp dir (case F3): the rest runs."""
     scene = Scene()
     hooks = command("w", command=None, run="worktree"), command("t", command=None, run="temp_dir"), command("c")
 
@@ -134,7 +134,7 @@ def test_all_hooks_run_whatever_became_of_the_one_before() -> None:
 
 
 def test_a_failure_is_repeated_until_its_tries_are_used_up() -> None:
-    """`retries` tries after the first; each is journaled; then it is told once."""
+    """`retries` tries follow the first; each is journaled; then the failure is reported once."""
     scene = Scene({"h": [HookResult(HookOutcome.FAILED)]})
 
     assert scene.play(command("h", retries=2)) == [("h", HookOutcome.FAILED)]
@@ -144,7 +144,7 @@ def test_a_failure_is_repeated_until_its_tries_are_used_up() -> None:
 
 
 def test_a_later_try_that_succeeds_ends_it() -> None:
-    """What a busy disk failed a second ago."""
+    """For example when a busy disk made the first try fail."""
     scene = Scene({"h": [HookResult(HookOutcome.TIMEOUT), HookResult(HookOutcome.DONE)]})
 
     assert scene.play(command("h", retries=2)) == [("h", HookOutcome.DONE)]
@@ -152,7 +152,7 @@ def test_a_later_try_that_succeeds_ends_it() -> None:
 
 
 def test_each_try_is_told_anew_who_else_works_there() -> None:
-    """Between two tries another agent may have come; what was known at the first would lose its place."""
+    """Between two tries another agent may have started there; an old context would let its place be removed."""
     scene = Scene({"h": [HookResult(HookOutcome.FAILED), HookResult(HookOutcome.DONE)]})
     told: list[HookContext] = []
     plain = scene.context_for({})
@@ -167,7 +167,7 @@ def test_each_try_is_told_anew_who_else_works_there() -> None:
 
 
 def test_kept_is_an_answer_and_not_repeated() -> None:
-    """It looked, and left something on purpose."""
+    """The hook left something on purpose."""
     scene = Scene({"h": [HookResult(HookOutcome.KEPT)]})
 
     assert scene.play(command("h", retries=5)) == [("h", HookOutcome.KEPT)]
@@ -175,7 +175,7 @@ def test_kept_is_an_answer_and_not_repeated() -> None:
 
 
 def test_a_run_that_the_journal_knows_as_done_is_not_repeated() -> None:
-    """A daemon that was killed between two hooks goes on with the second."""
+    """After a daemon was killed between two hooks, the next one continues with the second."""
     scene = Scene(rows={"agent/a": Row("kept", 1, "busy")})
 
     assert scene.play(command("a"), command("b")) == [("a", HookOutcome.KEPT), ("b", HookOutcome.DONE)]
@@ -183,14 +183,14 @@ def test_a_run_that_the_journal_knows_as_done_is_not_repeated() -> None:
 
 
 def test_a_run_in_which_the_daemon_died_is_tried_again_though_its_tries_are_used_up() -> None:
-    """Otherwise the place would stay as the dead daemon left it."""
+    """Otherwise the directory would stay as the dead daemon left it."""
     scene = Scene(rows={"agent/a": Row("running", 1)})
 
     assert scene.play(command("a", retries=0)) == [("a", HookOutcome.DONE)]
 
 
 def test_without_the_registry_nothing_is_run() -> None:
-    """Intent before act; whoever asked comes again."""
+    """The intent comes before the action; the caller tries again later."""
     scene = Scene(down=True)
 
     with pytest.raises(RegistryUnavailable):
@@ -199,7 +199,7 @@ def test_without_the_registry_nothing_is_run() -> None:
 
 
 def test_observe_mode_decides_and_says_the_same_but_runs_nothing() -> None:
-    """Nor does it write a run down: nothing was meant to be done."""
+    """It records no run either: nothing was meant to be done."""
     scene = Scene()
 
     assert scene.play(command("a"), observe=True) == [("a", HookOutcome.NOTHING)]
@@ -217,19 +217,19 @@ def test_observe_mode_decides_and_says_the_same_but_runs_nothing() -> None:
     ],
 )
 def test_a_hook_runs_only_when_what_it_needs_ended_well(first: HookResult, runs: bool) -> None:
-    """Who drops a board's entry for a worktree must not do so while the tree is there; who needs nothing runs."""
+    """A hook that drops a board's entry for a worktree must wait until the tree is gone; one without `needs` runs."""
     scene = Scene({"tree": [first]})
     hooks = command("tree", retries=0), command("board", needs=("tree",)), command("last")
 
     played = dict(scene.play(*hooks))
     assert ("run board" in scene.story) == runs
     assert ("log cleanup.hook_skipped board skipped" in scene.story) != runs
-    assert ("open board" in scene.story) == runs  # a later daemon may run it yet
+    assert ("open board" in scene.story) == runs  # not opened: a later daemon may still run it
     assert played["last"] is HookOutcome.DONE
 
 
 def test_who_needs_a_hook_that_was_not_run_is_not_run_either() -> None:
-    """Along a chain, and where the needed one is not for this outcome; one without anything to do is no hindrance."""
+    """Along a chain, and when the needed one is not for this outcome; a needed hook without work does not block."""
     scene = Scene({"a": [HookResult(HookOutcome.FAILED)]})
     other = command("other", on=frozenset({Status.STOPPED}))
     tree = command("tree", command=None, run="worktree")
@@ -241,7 +241,7 @@ def test_who_needs_a_hook_that_was_not_run_is_not_run_either() -> None:
 
 
 def test_before_each_hook_it_is_told_what_is_done_and_what_is_left() -> None:
-    """Without those that have nothing to do: their thing was never registered, or they are not for that outcome."""
+    """Hooks that have nothing to do are not listed: unregistered subject, or not for that outcome."""
     scene, heard = Scene(), []
     other = next(status for status in Status if status is not context().outcome)
     hooks = (

@@ -1,4 +1,4 @@
-"""Root's daemon asks the owner's helper for the names of a place and looks who has it, for all that ask at once."""
+"""Root's daemon gets a directory's names from the owner's helper and checks, in one scan for all callers, its use."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ async def asked(owner: int, *paths: str) -> list[str | None]:
 
 @needs_root
 def test_roots_shell_in_nobodys_tree_is_seen(public: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Case P11. Another tree, one that is not there, and a path that is none are nobody's."""
+    """Case P11: a directory in use is reported; an unused and a missing one are not."""
     monkeypatch.setattr(bounded, "_bounds", None)
     used, free = public / "used", public / "free"
     for made in (used, free):
@@ -39,7 +39,7 @@ def test_roots_shell_in_nobodys_tree_is_seen(public: Path, monkeypatch: pytest.M
 
 @needs_root
 def test_a_helper_that_says_nothing_of_use_keeps_the_place(tmp_path: Path) -> None:
-    """What cannot be looked at counts as used: here the owner may not pass to it."""
+    """A directory that cannot be checked counts as used: here the owner may not enter its parent."""
     closed = tmp_path / "closed"
     (closed / "wt").mkdir(parents=True)
     closed.chmod(0o700)
@@ -48,6 +48,6 @@ def test_a_helper_that_says_nothing_of_use_keeps_the_place(tmp_path: Path) -> No
 
 
 def test_a_users_daemon_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It sees no more than that user's helper."""
+    """A user's daemon sees no more than that user's helper."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert asyncio.run(Occupancy(None).user_of(1000, str(tmp_path))) is None  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What requests cost, how tokens come and go, and who may take one more of what all share."""
+"""What requests cost, how tokens accumulate and are spent, and when a user may take more of a shared resource."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_what_starts_a_helper_or_writes_costs_more_than_a_look(prefix: str) -> N
 
 
 def test_a_bucket_fills_up_to_its_burst_and_owes_no_more_than_its_debt() -> None:
-    """Time gives tokens, a clock that stands still none."""
+    """Tokens accumulate with time; a clock that stands still adds none."""
     bucket = Bucket(10.0, 0.0)
     bucket.spend(10.0, 2.0)
     assert bucket.wait(4.0, 2.0) == 2.0
@@ -36,14 +36,14 @@ def test_a_bucket_fills_up_to_its_burst_and_owes_no_more_than_its_debt() -> None
 
 
 def test_users_that_want_some_share_the_tokens() -> None:
-    """A lone one has all of them."""
+    """A lone user has all of them."""
     rate = RATES[LimitKind.REQUESTS]
     assert rate.each(0) == rate.each(1) == 20 * rate.each(20)
     assert rate.saved(0) == rate.saved(1) == 20 * rate.saved(20) == rate.burst
 
 
 def test_a_lone_user_may_have_more_than_its_share_until_others_come() -> None:
-    """And what it has then is not asked back."""
+    """And what it has then is not taken back."""
     assert may_take(mine=31, everyone=31, share=32, total=1000)
     assert may_take(mine=LONE * 32 - 1, everyone=LONE * 32 - 1, share=32, total=1000)
     assert not may_take(mine=LONE * 32, everyone=LONE * 32, share=32, total=1000)
@@ -52,14 +52,14 @@ def test_a_lone_user_may_have_more_than_its_share_until_others_come() -> None:
 
 
 def test_the_last_part_of_a_total_is_for_users_that_have_none() -> None:
-    """So a victim gets its first one whatever others hoard, until there is none at all."""
+    """So a victim gets its first one however much others take, until nothing at all is left."""
     assert not may_take(mine=1, everyone=90, share=32, total=100)
     assert may_take(mine=0, everyone=90, share=32, total=100)
     assert not may_take(mine=0, everyone=100, share=32, total=100)
 
 
 def test_hostile_users_leave_the_first_one_to_a_victim() -> None:
-    """Twenty that each take all they can of 256."""
+    """Twenty users that each take all they can of 256."""
     held = dict.fromkeys(range(20), 0)
     for _ in range(300):
         for user in held:

@@ -1,4 +1,4 @@
-"""The words of the house: which statuses are ends, what an agent's registration says of its care, what a beat says."""
+"""The project's terms as types: which statuses are ends, what follows from a registration, what a beat says."""
 
 from datetime import timedelta
 
@@ -19,14 +19,14 @@ def entry(kind: str, *, proved: bool = True, pane: dict[str, str] | None = None)
 
 
 def test_every_status_is_of_a_living_agent_or_an_end() -> None:
-    """An unkillable agent lives on; a queued one lives already."""
+    """An unkillable agent is still alive; a queued one counts as alive already."""
     assert frozenset(Status) == LIVE | ENDED
     assert not LIVE & ENDED
     assert {str(one) for one in ENDED} == {"stopped", "killed", "completed", "failed", "lost"}
 
 
-def test_where_it_was_found_to_sit_counts_before_what_a_registry_says() -> None:
-    """The first entry that names a pane is asked where nobody has looked."""
+def test_the_pane_where_it_was_found_counts_before_a_registrys() -> None:
+    """If its pane was never looked up, the first entry that names one counts."""
     told = entry("hcom"), entry("claude", pane=PANE), entry("hcom", pane={"pane": "%9"})
     assert registered("run", *told).its_pane == PANE
     assert registered("run", *told, pane={"pane": "%2"}).its_pane == {"pane": "%2"}
@@ -44,8 +44,10 @@ def test_where_it_was_found_to_sit_counts_before_what_a_registry_says() -> None:
         ("run", [entry("hcom", proved=False)], False, False),
     ],
 )
-def test_of_whom_the_daemon_only_tells(source: str, entries: list[Listed], unproved: bool, told_of: bool) -> None:
-    """An entry that may mean another process counts only where the agent came from it."""
+def test_which_agents_the_daemon_only_reports(
+    source: str, entries: list[Listed], unproved: bool, told_of: bool
+) -> None:
+    """An entry that may mean another process matters only if the agent came from it."""
     reg = registered(source, *entries)
     assert (reg.unproved, reg.told_of) == (unproved, told_of)
 
@@ -62,5 +64,5 @@ def test_of_whom_the_daemon_only_tells(source: str, entries: list[Listed], unpro
     ],
 )
 def test_a_beat_that_says_zero_has_said_something(beat: Beat, bare: bool) -> None:
-    """None is "not said"; a progress of 0 is a word."""
+    """None means "not said"; a progress of 0 is said."""
     assert beat.bare is bare

@@ -12,20 +12,20 @@ from watchdog.errors import BadRequest
 
 
 def test_an_empty_object_is_a_plain_beat() -> None:
-    """`curl -d {}` must do."""
+    """`curl -d {}` must suffice."""
     assert beat_of_json({}) == (Beat(), timedelta())
 
 
 def test_fields_and_body_mean_the_same() -> None:
-    """One way from words to a beat."""
+    """There is one conversion from words to a beat."""
     fields = {"X_AGENT_STATE": "waiting", "X_AGENT_SILENT_FOR": "60", "X_AGENT_PROGRESS": "3"}
     body = {"state": "waiting", "silent_for_seconds": 60, "progress": 3}
     assert beat_of(fields, from_main=False) == beat_of_json(body)[0]
     assert beat_of({"BARRIER": "1"}, from_main=True) is None
 
 
-def test_a_message_is_read_by_who_sent_it() -> None:
-    """Remembered or not: the same bytes are another word from a child than from the main process."""
+def test_a_message_is_read_according_to_its_sender() -> None:
+    """Cached or not: the same bytes mean something else from a child than from the main process."""
     for _ in range(2):
         assert beat_in(b"STATUS=builds", True) == Beat(note="builds", promises=False)
         assert beat_in(b"STATUS=builds", False) is None
@@ -34,7 +34,7 @@ def test_a_message_is_read_by_who_sent_it() -> None:
 
 
 def test_the_age_is_told_beside_the_beat() -> None:
-    """`run` passes on what was said while the daemon was away."""
+    """`run` passes on beats that were sent while the daemon was away."""
     assert beat_of_json({"age_seconds": 7}) == (Beat(), timedelta(seconds=7))
 
 
@@ -59,7 +59,7 @@ def test_the_age_is_told_beside_the_beat() -> None:
     ],
 )
 def test_says_which_key_is_wrong(body: object, said: str) -> None:
-    """A beat that is refused names what would be right."""
+    """The error for a rejected beat names what would be accepted."""
     with pytest.raises(BadRequest, match=said):
         beat_of_json(body)
 
@@ -84,5 +84,5 @@ beats = st.builds(
 @settings(deadline=None)
 @given(beats)
 def test_json_and_back_is_the_same_beat(beat: Beat) -> None:
-    """What was not said stays not said."""
+    """Fields that were not said stay unset."""
     assert beat_of_json(beat_to_json(beat))[0] == beat

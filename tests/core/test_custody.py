@@ -1,4 +1,4 @@
-"""Whose an agent is when two daemons know it: a table, and that both always come to the same answer."""
+"""Which of two daemons that know an agent owns it: a table, and that both always reach the same answer."""
 
 import pytest
 from hypothesis import given
@@ -40,7 +40,7 @@ daemons = st.builds(DaemonProcess, st.sampled_from([0, ANN]), st.integers(2, 1 <
 
 @given(daemons, daemons)
 def test_of_two_that_hold_it_exactly_one_keeps_it(one: DaemonProcess, other: DaemonProcess) -> None:
-    """Whatever each is: never both, never neither."""
+    """Never both, never neither."""
     if one != other:
         answers = {custody(one, other, ANN, held=True), custody(other, one, ANN, held=True)}
         assert answers == {OURS, THEIRS}
@@ -48,6 +48,6 @@ def test_of_two_that_hold_it_exactly_one_keeps_it(one: DaemonProcess, other: Dae
 
 @given(daemons, st.integers(1, 1 << 31), st.booleans())
 def test_no_other_users_claim_counts(ours: DaemonProcess, uid: int, held: bool) -> None:
-    """Neither spares an agent nor takes one."""
+    """It neither protects an agent nor takes one over."""
     if uid != ANN:
         assert custody(ours, DaemonProcess(uid, 5, 5), ANN, held=held) is OURS

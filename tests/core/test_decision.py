@@ -1,4 +1,4 @@
-"""decide(): holds, budget and open requests stand above every verdict."""
+"""decide(): holds, budget and open requests override every verdict."""
 
 from datetime import timedelta
 
@@ -40,7 +40,7 @@ def look(agent_id: str, verdict: Verdict, *, overdue: bool = False, **rest: obje
         (look("a", Verdict.STALLED, policy=Policy(ladder=(Step.WARN,))), Action.CLIMB, Reason.STALLED),
         (look("a", Verdict.GONE, policy=Policy(ladder=(Step.WARN,))), Action.REQUEST_KILL, Reason.GONE),
         (look("a", Verdict.STALLED, policy=NUDGED), Action.CLIMB, Reason.STALLED),
-        # Nothing is typed at one that has not started: its dialog may take Enter for a yes.
+        # Nothing is typed into one that has not started: its dialog may take Enter for a yes.
         (look("a", Verdict.STARTING, overdue=True, policy=NUDGED), Action.REQUEST_KILL, Reason.FAILED_TO_START),
         (
             look("a", Verdict.STARTING, overdue=True, policy=Policy(ladder=(Step.NUDGE,))),
@@ -59,8 +59,8 @@ def test_each_verdict_asks_for_its_action(one: Look, action: Action, reason: Rea
     assert (action, reason) == (decision.action, decision.reason)
 
 
-def test_the_longest_silent_go_first_when_the_budget_is_short() -> None:
-    """Two of three may go: the third is held, and says why."""
+def test_the_longest_silent_agents_go_first_when_the_budget_is_short() -> None:
+    """Two of three may be killed: the third is held, with the reason."""
     looks = [look(str(n), Verdict.STALLED, silence=timedelta(minutes=n)) for n in range(3)]
 
     decisions = {d.agent_id: d for d in decide(looks, Limits(budget=Budget(2)))}
@@ -70,7 +70,7 @@ def test_the_longest_silent_go_first_when_the_budget_is_short() -> None:
 
 
 def test_the_dead_cost_no_budget_and_no_mass_hold() -> None:
-    """Cleaning up after the dead goes on while kills of the living are held back."""
+    """Cleaning up after the dead continues while kills of the living are delayed."""
     looks = [look("dead", Verdict.GONE), look("silent", Verdict.STALLED)]
 
     decisions = {
@@ -80,8 +80,8 @@ def test_the_dead_cost_no_budget_and_no_mass_hold() -> None:
     assert decisions == {"dead": Action.REQUEST_KILL, "silent": Action.HOLD}
 
 
-def test_doubt_holds_nobody_back_for_longer_than_its_limit() -> None:
-    """Each agent from when its own end was due: an hour of pressure is not used up by the first who fell silent."""
+def test_doubt_delays_no_kill_for_longer_than_its_limit() -> None:
+    """Each agent's limit starts when its own kill was due: the first one to fall silent does not use up the others'."""
     looks = [look(f"{m}", Verdict.STALLED, doomed_for=timedelta(minutes=m)) for m in (0, 14, 15, 99)]
     looks += [look("old", Verdict.EXPIRED)]
 
@@ -103,8 +103,8 @@ def test_many_silent_at_once_is_a_mass_stall(silent: int, healthy: int, expected
     assert expected is bool(mass_stalls(looks, 3, 0.5))
 
 
-def test_who_does_not_start_is_silent_too_and_who_has_been_for_long_is_no_sign() -> None:
-    """Six that wait for the same provider are no six faults; old sorrows hold nobody back."""
+def test_an_agent_that_does_not_start_counts_as_silent_and_an_old_silence_does_not() -> None:
+    """Six agents that wait for the same provider are not six faults; old stalls delay no kill."""
     starting = [look(f"s{n}", Verdict.STARTING, overdue=True) for n in range(3)]
     assert mass_stalls(starting, 3, 0.5)
     assert not mass_stalls([look(f"s{n}", Verdict.STARTING) for n in range(3)], 3, 0.5)
@@ -123,32 +123,34 @@ def crowd(owner: int, silent: int, healthy: int = 0) -> list[Look]:
     ("looks", "suspect"),
     [
         (crowd(1000, 30) + crowd(0, 1), {1000}),
-        (crowd(1000, 30) + crowd(0, 1) + crowd(1001, 1), {1000}),  # 1000 left out, two are silent
+        (crowd(1000, 30) + crowd(0, 1) + crowd(1001, 1), {1000}),  # without 1000, two are silent
         (crowd(1000, 2) + crowd(1001, 2) + crowd(1002, 2), {None}),
-        (crowd(1000, 2) + crowd(1001, 2), set()),  # one left out, two are silent: either may have made it up
+        (crowd(1000, 2) + crowd(1001, 2), set()),  # without one user, two are silent: either may have faked it
         (crowd(1000, 3) + crowd(1001, 3), {1000, 1001, None}),
-        (crowd(0, 3) + crowd(1000, 1), {0, None}),  # root makes nothing up
+        (crowd(0, 3) + crowd(1000, 1), {0, None}),  # root fakes nothing
         (crowd(0, 3, 4) + crowd(1000, 1), set()),
-        (crowd(1000, 2) + crowd(1001, 2) + crowd(1002, 2) + crowd(1003, 0, 256), {None}),  # one voice a user
+        (crowd(1000, 2) + crowd(1001, 2) + crowd(1002, 2) + crowd(1003, 0, 256), {None}),  # one vote per user
         ([*crowd(1000, 1), look("x", Verdict.STALLED, owner=1001, promised=False)], set()),
         ([*crowd(1000, 3), look("x", Verdict.STARTING, overdue=True, owner=1001, promised=False)], {1000}),
     ],
 )
-def test_one_users_silent_agents_are_no_reason_to_spare_anothers(looks: list[Look], suspect: set[int | None]) -> None:
-    """Its own are held back; everybody's only when that many are silent whichever user is left out."""
+def test_one_users_silent_agents_do_not_protect_anothers(looks: list[Look], suspect: set[int | None]) -> None:
+    """Its own kills are delayed; all users' only when that many are silent without any one user."""
     assert mass_stalls(looks, 3, 0.5).keys() == suspect
 
 
 def test_what_was_killed_in_the_same_stall_counts_as_silent() -> None:
-    """By user, beside those that are settled."""
+    """By user, in addition to the settled agents."""
     assert mass_stalls(crowd(7, 1), 3, 0.5, killed=[7, 7])
     assert not mass_stalls(crowd(7, 1), 3, 0.5, {7: 4}, killed=[7, 7])
     assert mass_stalls(crowd(7, 1), 3, 0.5, {8: 40}, killed=[7, 7]).keys() == {7}
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=5), st.data())
-def test_no_user_holds_back_another_whatever_its_agents_do(fleet: list[tuple[int, int]], data: st.DataObject) -> None:
-    """Safety: whatever holds back an agent has `count` silent agents that are not that user's."""
+def test_no_user_delays_another_users_kills_whatever_its_agents_do(
+    fleet: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Safety: if an agent's kill is delayed, at least `count` silent agents are another user's."""
     looks = [one for owner, (silent, healthy) in enumerate(fleet, 1000) for one in crowd(owner, silent, healthy)]
     hostile = data.draw(st.integers(1000, 999 + len(fleet)))
     found = mass_stalls(looks, 3, 0.5)
@@ -158,7 +160,7 @@ def test_no_user_holds_back_another_whatever_its_agents_do(fleet: list[tuple[int
 
 
 def test_users_take_turns_where_the_budget_is_short() -> None:
-    """One with thirty that have been silent for longest does not use up what another needs."""
+    """A user whose thirty agents have been silent longest does not use up what another needs."""
     looks = [look(f"m{n}", Verdict.STALLED, owner=1000, silence=timedelta(hours=1)) for n in range(30)]
     looks += [look("r", Verdict.STALLED, owner=0, silence=timedelta(minutes=1))]
 
@@ -168,14 +170,14 @@ def test_users_take_turns_where_the_budget_is_short() -> None:
     assert killed(Budget(1, owners=2)) == ["m0"]  # one share cannot be divided: the longest silent
     assert killed(Budget(2, owners=2)) == ["m0", "r"]
     assert len(killed(Budget(10, owners=2))) == 10
-    assert killed(Budget(10, {1000: 10}, owners=2)) == ["r"]  # borrowed: the other's share is there all the same
+    assert killed(Budget(10, {1000: 10}, owners=2)) == ["r"]  # borrowed: the other's share is still there
     (held,) = {d.text for d in decide(looks, Limits(budget=Budget(2, {1000: 1}, owners=2))) if d.veto is Veto.BUDGET}
     assert held == "the budget of kills per minute is used up; uid 1000 has had its share of 1"
 
 
 @given(st.integers(0, 12), st.lists(st.integers(0, 5), max_size=60))
 def test_a_budget_is_bound_and_leaves_each_user_its_share(most: int, asked: list[int]) -> None:
-    """One user alone has `most`; all together at most twice that, and nobody more than `most` by borrowing."""
+    """One user alone has `most`; all together at most twice that, and no user more than `most` by borrowing."""
     budget = Budget(most, owners=6)
     for owner in asked:
         if budget.allows(owner):
@@ -205,7 +207,7 @@ looks_lists = st.lists(
 def test_no_kill_of_the_living_beyond_holds_and_budget(
     looks: list[Look], budget: int, hold: str | None, doubted: bool
 ) -> None:
-    """Safety: nothing is ended under a hold, twice, or beyond the budget; each agent gets exactly one decision."""
+    """Safety: no agent is killed under a hold, twice, or beyond the budget; each gets exactly one decision."""
     decisions = decide(
         looks, Limits(hold=hold, doubt=(Veto.PRESSURE, "why") if doubted else None, budget=Budget(budget))
     )
@@ -230,7 +232,7 @@ MINUTE = timedelta(minutes=1)
 @pytest.mark.parametrize(
     ("rung", "action", "step", "doubted"),
     [
-        (None, Action.CLIMB, Step.WARN, Action.CLIMB),  # to tell of it harms nobody
+        (None, Action.CLIMB, Step.WARN, Action.CLIMB),  # a warning does no harm
         (Step.WARN, Action.CLIMB, Step.NUDGE, Action.HOLD),
         (Step.NUDGE, Action.REQUEST_KILL, Step.STOP, Action.HOLD),
         (Step.STOP, Action.REQUEST_KILL, Step.KILL, Action.HOLD),
@@ -239,7 +241,7 @@ MINUTE = timedelta(minutes=1)
 def test_the_steps_of_a_ladder_are_held_back_as_a_kill_is(
     rung: Step | None, action: Action, step: Step, doubted: Action
 ) -> None:
-    """All but `warn`; and only orders use up the budget."""
+    """All but `warn`; and only kill requests use up the budget."""
     one = look("a", Verdict.STALLED, policy=LADDER, rung=rung, rung_age=MINUTE)
     (decision,) = decide([one], Limits())
     assert (decision.action, decision.rung, decision.reason) == (action, step, Reason.STALLED)
@@ -251,7 +253,7 @@ def test_the_steps_of_a_ladder_are_held_back_as_a_kill_is(
 
 
 def test_only_the_step_stop_asks_and_only_the_end_of_a_ladder_leaves() -> None:
-    """What the order is to be, by the step that was decided."""
+    """The options of the request, by the step that was decided."""
     for ladder, rung, ask, only in (
         (LADDER.ladder, Step.NUDGE, MINUTE, False),
         (LADDER.ladder, Step.STOP, None, False),
@@ -263,8 +265,8 @@ def test_only_the_step_stop_asks_and_only_the_end_of_a_ladder_leaves() -> None:
         assert (options.ask, options.only_ask) == (ask, only), ladder
 
 
-def test_doubt_calls_off_the_open_orders_of_those_whom_it_still_speaks_for() -> None:
-    """Not of him whose end it has held back for long enough, and nobody's without an order."""
+def test_doubt_withdraws_open_requests_while_its_limit_lasts() -> None:
+    """Not the request of an agent whose kill it has delayed for the limit, and none of an agent without a request."""
     looks = [
         look(f"{minutes}{requested}", Verdict.STALLED, requested=requested, doomed_for=timedelta(minutes=minutes))
         for minutes in (1, 20)
@@ -274,8 +276,8 @@ def test_doubt_calls_off_the_open_orders_of_those_whom_it_still_speaks_for() -> 
     assert called_off(looks, Limits()) == []
 
 
-def test_other_limits_call_off_the_open_orders_of_those_who_are_well_by_them() -> None:
-    """So does a ladder that ends nobody any more; a lingering or expired one is no matter for doubt."""
+def test_new_limits_withdraw_open_requests_of_agents_that_they_make_healthy() -> None:
+    """So does a ladder without a kill; doubt does not apply to lingering or expired agents."""
     warns = Policy(ladder=(Step.WARN,))
     looks = [
         look("well", Verdict.HEALTHY, requested=True),

@@ -1,4 +1,4 @@
-"""Which screens hold a draft, as tmux shows the prompts of the four programs, with their colours and the cursor."""
+"""Which screens contain a draft: prompts of the four programs as tmux shows them, with colours and cursor."""
 
 import pytest
 
@@ -27,7 +27,7 @@ EMPTY = {
 
 
 def screen(vendor: str, *lines: str) -> list[str]:
-    """Its prompt with these lines, in row 2 and on; the further ones without its mark."""
+    """Its prompt with these lines, from row 2 on; only the first has the prompt's mark."""
     before, after = BOX[vendor]
     first, start = PROMPTS[vendor]
     more = [f"{BAR}{line}" if vendor == "opencode" else " " * start + line for line in lines[1:]]
@@ -36,7 +36,7 @@ def screen(vendor: str, *lines: str) -> list[str]:
 
 @pytest.mark.parametrize(("vendor", "line"), [(vendor, line) for vendor, lines in EMPTY.items() for line in lines])
 def test_what_could_be_asked_is_no_draft(vendor: str, line: str) -> None:
-    """Drawn faint or grey, and the cursor before it."""
+    """A suggestion is drawn faint or grey, after the cursor."""
     assert draft(screen(vendor, line), PROMPTS[vendor][1], 2) is False
 
 
@@ -59,7 +59,7 @@ def test_what_is_written_is_a_draft_wherever_the_cursor_stands_in_it(vendor: str
         ([], 0, 0),
         (["$ "], 2, 0),
         (["some words", "more of them"], 4, 1),
-        (["❯ 1. Yes", "  2. No"], 1, 0),  # a menu, whose cursor stands on the mark
+        (["❯ 1. Yes", "  2. No"], 1, 0),  # a menu with the cursor on the mark
         (screen("claude", ""), 0, 4),
         (screen("claude", ""), 2, 99),
     ],
@@ -70,7 +70,7 @@ def test_elsewhere_nothing_is_known(rows: list[str], x: int, y: int) -> None:
 
 
 def test_other_ways_to_draw_grey() -> None:
-    """By red, green and blue; a colour of the background is none; what is not grey is written."""
+    """By RGB values; background colours do not count; text that is not grey is a draft."""
     for style, written in (("38;2;136;136;136", False), ("38;2;200;10;10", True), ("48;5;240", True), ("2;22", True)):
         assert draft(screen("codex", f"{E}{style}mAsk Codex{E}0m"), 2, 2) is written
     assert draft(screen("codex", "\x1b]8;;http://x\x1b\\"), 2, 2) is False

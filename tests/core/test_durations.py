@@ -18,6 +18,6 @@ def test_reads_durations(text: str, seconds: float) -> None:
     "text", ["", "s", "5", "-5s", "5 s", "5ms", "1h30m", "nan", "infs", "1e3s", "1..5s", "٣s", "400d"]
 )
 def test_refuses_what_could_mean_anything(text: str) -> None:
-    """A plain number above all."""
+    """Above all a number without a unit."""
     with pytest.raises(BadRequest):
         seconds_of(text)

@@ -1,10 +1,10 @@
-"""Who chose a process's environment, by its auxiliary vector."""
+"""Which user chose a process's environment, by its auxiliary vector."""
 
 from watchdog.core.environment import is_chosen_by, variables
 
 
 def test_32_bit_and_broken_vectors() -> None:
-    """Pairs of 32-bit numbers count as well; what is none, and one without a page size, is nobody's."""
+    """Pairs of 32-bit numbers count too; garbage, or a vector without a page size, proves nothing."""
     uid = 1000
     pairs = [(6, 4096), (11, uid), (12, uid), (23, 0), (0, 0)]
     for size in (4, 8):
@@ -18,5 +18,5 @@ def test_32_bit_and_broken_vectors() -> None:
 
 
 def test_variables_are_what_has_an_equals_sign() -> None:
-    """A program may write anything there; a value may hold an equals sign, and be empty."""
+    """A program may write anything there; a value may contain an equals sign or be empty."""
     assert variables("A=1\0B=x=y\0\0C\0D=\0") == {"A": "1", "B": "x=y", "D": ""}

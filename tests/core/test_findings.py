@@ -1,4 +1,4 @@
-"""What the reaper and an owner's helper say to each other of leftovers comes back as it was sent."""
+"""What the reaper and an owner's helper exchange about leftovers survives the round trip."""
 
 import pytest
 
@@ -9,7 +9,7 @@ DEAD, ALIVE = "d" * 32, "a" * 32
 
 
 def test_values_come_back_as_they_were_sent() -> None:
-    """Also a path that is no UTF-8; what is no finding is refused."""
+    """Also a path that is not UTF-8; anything that is not a finding is rejected."""
     one = Finding("socket", "/tmp/\udcff", DEAD, "why", "keep", 12)
     assert findings.finding_of(findings.finding_json(one)) == one
     everything = KnownAgents(

@@ -1,4 +1,4 @@
-"""The table of built-in hooks, held together with the modules that do the work and with what documents say."""
+"""The table of built-in hooks, compared with the modules that do the work and with the documents."""
 
 import json
 from dataclasses import fields
@@ -18,7 +18,7 @@ MODULES = Path(at_work.__file__).parent
 
 
 def test_each_built_in_hook_has_a_module_and_each_module_is_in_the_table() -> None:
-    """A new one is a module with a function of its name, and a line in the table."""
+    """A new hook is a module with a function of its name, and a line in the table."""
     there = {path.stem for path in MODULES.glob("*.py")} - {"__init__", "base"}
     for name in BUILT_IN.keys() - there:
         pytest.fail(f"BUILT_IN in watchdog/core/hooks.py has {name!r}: add watchdog/owner/hooks/{name}.py")
@@ -29,7 +29,7 @@ def test_each_built_in_hook_has_a_module_and_each_module_is_in_the_table() -> No
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_line_of_the_table_says_all_that_others_ask_of_it(name: str) -> None:
-    """Which place it is about, what is said without that, and what stays where it is left out."""
+    """Its `place`, the message without it, and what stays if the hook is not configured."""
     hook = BUILT_IN[name]
     where = f"{name} in BUILT_IN, watchdog/core/hooks.py"
     known = {field.name for field in fields(HookContext)}
@@ -45,8 +45,8 @@ def test_a_line_of_the_table_says_all_that_others_ask_of_it(name: str) -> None:
     assert list(signature(at_work.BUILT_IN[name]).parameters) == ["context", "settings"], f"owner/hooks/{name}.py"
 
 
-def test_where_a_hook_is_at_work() -> None:
-    """The directory that was registered; a pane is none."""
+def test_the_directory_that_a_hook_works_on() -> None:
+    """The registered directory; a pane is not a directory."""
     agent = context(worktree="/tree", temp_dir="/temp", pane={"terminal": "tmux"})
     assert {name: hook.directory(agent) for name, hook in BUILT_IN.items()} == {
         "pane": None,
@@ -58,7 +58,7 @@ def test_where_a_hook_is_at_work() -> None:
 
 
 def test_what_goes_between_daemon_and_helper_comes_back_the_same() -> None:
-    """Both programs have these values; only JSON is between them."""
+    """Both programs use these values; they exchange only JSON."""
     told = context(worktree="/tree", in_use=(("/other", "beta"),), registry_entry=({"kind": "hcom"},))
     assert hooks.context_of(dict(hooks.context_json(told))) == told
     settings = hooks.CleanupSettings(roots=("/a",), rebuildable=("*.log",), tasks=(("1", ""),), protected=("/b",))
@@ -93,19 +93,19 @@ def sent(data: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("context", [CONTEXT, HookContext("r", "h", "a", "n", 0, Status.LOST, "", None, None, None)])
 def test_a_context_comes_back_as_it_was_sent(context: HookContext) -> None:
-    """Lists of JSON are tuples again; no entry at all is not the same as no entries."""
+    """JSON lists become tuples again; None is not the same as an empty list of entries."""
     assert hooks.context_of(sent(hooks.context_json(context))) == context
 
 
 @pytest.mark.parametrize("change", [{"outcome": "eaten"}, {"nobody": 1}, {"in_use": ["/w/x"]}])
 def test_what_is_no_context_is_refused(change: dict[str, object]) -> None:
-    """A key too many, a word too many, a pair that is none."""
+    """An unknown key, an unknown word, a malformed pair."""
     with pytest.raises((KeyError, TypeError, ValueError)):
         hooks.context_of({**sent(hooks.context_json(CONTEXT)), **change})
 
 
 def test_settings_come_back_as_they_were_sent() -> None:
-    """The roots above all: what lies outside of them is not removed."""
+    """Above all the roots: nothing outside of them is removed."""
     settings = CleanupSettings(("/a",), 1.5, "rescue", "delete", ("out",), (("u", "/t"),), 2.0, ("/state",))
     assert hooks.settings_of(sent(hooks.settings_json(settings))) == settings
     with pytest.raises(KeyError):
@@ -142,7 +142,7 @@ def test_an_answer_comes_back_as_it_was_given(made: object, outcome: HookOutcome
     ],
 )
 def test_what_is_no_answer_is_refused(data: object) -> None:
-    """They are somebody else's words."""
+    """Another program wrote it."""
     with pytest.raises(ValueError, match=r"a hook answers|is not a valid"):
         hooks.result_of(data)
 

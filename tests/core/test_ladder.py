@@ -26,7 +26,7 @@ LOOKED = replace(KILL, fresh=True)
 TERMED = replace(KILL, main_termed=True, rest_termed=True)
 END = replace(LOOKED, killing_since=110.0, round_since=110.0)
 ASKED = replace(TERMED, main_asked=True, rest_asked=True, first=100.0)
-LATE = replace(ASKED, rest_termed=False)  # somebody is found who has had no TERM
+LATE = replace(ASKED, rest_termed=False)  # a process is found that got no TERM
 GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
 
 
@@ -44,7 +44,7 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
         (replace(LOOKED, polite=Polite.ALL), 100, Next(Move.TERM_ALL)),
         (replace(KILL, polite=Polite.ALL), 100, Next(Move.LOOK)),
         (replace(TERMED, polite=Polite.ALL), 100, Next(Move.WAIT, 110)),
-        # the end phase: look, stop, look until nobody new runs, KILL
+        # the end phase: scan, stop, scan until nothing new runs, KILL
         (TERMED, 110, Next(Move.LOOK)),
         (replace(TERMED, fresh=True), 110, Next(Move.STOP)),
         (replace(END, fresh=False), 110, Next(Move.LOOK)),
@@ -55,16 +55,16 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
         (replace(LOOKED, grace=timedelta()), 100, Next(Move.STOP)),
         (replace(END, killed_until=110.2, round_since=None), 110.1, Next(Move.WAIT, 110.2)),
         (replace(END, killed_until=110.2, round_since=None), 110.2, Next(Move.STOP)),
-        (replace(END, killed_until=170.1), 170, Next(Move.WAIT, 170.1)),  # what it did is seen first
+        (replace(END, killed_until=170.1), 170, Next(Move.WAIT, 170.1)),  # its effect is observed first
         (replace(END, killed_until=170.1), 170.1, Next(Move.GIVE_UP)),
-        (replace(END, fresh=False), 900, Next(Move.LOOK)),  # a look took longer than all of `verify`
+        (replace(END, fresh=False), 900, Next(Move.LOOK)),  # a scan took longer than `verify`
         (replace(END, running=0), 900, Next(Move.KILL)),
-        # with a cgroup of its own: first the look that finds whether anybody else is in it
+        # with a cgroup of its own: first a scan that shows whether it holds another process
         (replace(END, freezable=True, fresh=False), 110, Next(Move.LOOK)),
         (replace(END, freezable=True), 110, Next(Move.FREEZE)),
         (replace(END, freezable=True, running=0), 110, Next(Move.FREEZE)),
         (replace(LOOKED, freezable=True), 100, Next(Move.TERM_MAIN)),
-        # whoever comes too late has sent no TERM yet: it is sent, and the grace counts from there
+        # a daemon that comes too late has sent no TERM yet: it is sent, and the grace counts from there
         (KILL, 900, Next(Move.TERM_MAIN)),
         (replace(LOOKED, polite=Polite.ALL), 900, Next(Move.TERM_ALL)),
         (replace(KILL, polite=Polite.ALL), 900, Next(Move.LOOK)),
@@ -73,12 +73,12 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
         (replace(LOOKED, main_asked=True, rest_asked=True), 110, Next(Move.STOP)),
         (replace(LOOKED, grace=timedelta()), 900, Next(Move.STOP)),
         (replace(LOOKED, main_alive=False, rest_termed=True), 900, Next(Move.STOP)),
-        # each has a whole grace: the main process from 100, the rest from 105
+        # each has a full grace: the main process from 100, the rest from 105
         (replace(ASKED, started=105.0), 106, Next(Move.WAIT, 110)),
         (replace(ASKED, started=105.0), 110, Next(Move.LOOK)),
         (replace(ASKED, started=105.0, fresh=True), 110, Next(Move.WAIT, 115)),
         (replace(ASKED, started=105.0, fresh=True), 115, Next(Move.STOP)),
-        # at the end of the first grace whoever is new is told, and has a whole one, too; once
+        # at the end of the first grace new processes get TERM, and a full grace too; once
         (LATE, 110, Next(Move.LOOK)),
         (replace(LATE, fresh=True), 110, Next(Move.TERM_REST)),
         (replace(LATE, fresh=True, polite=Polite.ALL), 110, Next(Move.TERM_ALL)),
@@ -93,7 +93,7 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
     ],
 )
 def test_each_state_has_its_next_step(kill: LadderState, now: float, expected: Next) -> None:
-    """TERM main, the rest at half of the grace or when main has gone; at its end stop, KILL, look again."""
+    """TERM to main, to the rest at half of the grace or when main has exited; at its end stop, KILL, scan again."""
     assert expected == next_step(kill, now)
 
 
@@ -107,7 +107,7 @@ def test_each_state_has_its_next_step(kill: LadderState, now: float, expected: N
         (replace(KILL, main_asked=True, first=100.0), Move.TERM_REST, 106, 106, True),
         (replace(KILL, main_asked=True, first=100.0), Move.TERM_REST, 130, 130, True),
         (replace(KILL, main_asked=True, first=100.0), Move.TERM_ALL, 130, 130, True),
-        # who is found later: as long as the first grace runs, and at its end
+        # processes found later: while the first grace runs, and at its end
         (replace(ASKED, started=105.0), Move.TERM_REST, 108, 108, True),
         (replace(ASKED, started=105.0), Move.TERM_REST, 110, 110, True),
         (ASKED, Move.TERM_ALL, 130, 130, True),
@@ -120,7 +120,7 @@ def test_each_state_has_its_next_step(kill: LadderState, now: float, expected: N
 def test_a_grace_counts_from_the_term_that_went_out(
     kill: LadderState, move: Move, now: float, began: float, rest_asked: bool
 ) -> None:
-    """Each has a whole one; who forks on has two in all."""
+    """Each process has a full one; a tree that keeps forking has two in all."""
     after = asked(kill, move, now)
     assert (after.started, after.rest_asked) == (began, rest_asked)
 
@@ -146,10 +146,11 @@ def test_a_grace_counts_from_the_term_that_went_out(
     ),
     st.floats(100, 400),
 )
-def test_verified_means_nobody_is_left(kill: LadderState, now: float) -> None:
-    """VERIFIED only after a look that found nobody alive and nobody new; the end phase only after the grace, or force.
+def test_verified_means_no_process_is_left(kill: LadderState, now: float) -> None:
+    """VERIFIED only after a scan that found nothing alive and nothing new; the end phase only after the grace, or
+    force.
 
-    KILL goes out while somebody known still runs only when stopping has taken too long.
+    KILL is sent while a known process still runs only if stopping has taken too long.
     """
     step = next_step(kill, now)
 
@@ -178,7 +179,7 @@ class Process:
 
 
 class Bomb:
-    """A tree that forks as it likes: whoever runs may fork between any two moves, whoever is stopped may not."""
+    """A tree that forks at will: running processes may fork between any two moves, stopped ones may not."""
 
     def __init__(self, size: int, forks: list[int], room: int) -> None:
         self.all = [Process(known=True) for _ in range(size)]
@@ -205,10 +206,10 @@ class Bomb:
     st.sampled_from(Polite),
     st.booleans(),
 )
-def test_a_tree_that_forks_while_it_is_ended_leaves_nobody(
+def test_a_tree_that_forks_while_it_is_killed_leaves_no_process(
     size: int, forks: list[int], room: int, polite: Polite, force: bool
 ) -> None:
-    """Whoever forks when: in bounded time all are dead, also who was never known; nobody stays stopped."""
+    """In bounded time all are dead, including processes that were never known; none stays stopped."""
     tree, now = Bomb(size, forks, room), 100.0
     kill = replace(KILL, polite=polite, force=force)
     for _ in range(1_000):
@@ -260,7 +261,7 @@ def test_a_tree_that_forks_while_it_is_ended_leaves_nobody(
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.sampled_from(Polite), st.booleans())
 def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite, freezable: bool) -> None:
-    """Whatever dies when, the worker reaches VERIFIED or GIVE_UP in bounded time, and never waits for nothing."""
+    """Whatever dies when, the worker reaches VERIFIED or GIVE_UP in bounded time, and never waits without a reason."""
     kill, now, dying = replace(KILL, polite=polite, freezable=freezable), 100.0, iter(deaths)
     for _ in range(10_000):
         step = next_step(kill, now)
@@ -308,8 +309,8 @@ class Child:
 
 
 @given(st.lists(st.tuples(st.integers(2, 12), st.integers(1, 12)), max_size=20, unique_by=lambda pair: pair[0]))
-def test_whoever_could_restart_another_stands_before_it(pairs: list[tuple[int, int]]) -> None:
-    """Parents before their children; a ring of parents (numbers that passed on) loses nobody."""
+def test_a_process_that_could_restart_another_comes_before_it(pairs: list[tuple[int, int]]) -> None:
+    """Parents before their children; a cycle of parents (reused pids) loses no process."""
     tree = [Child(*pair) for pair in pairs]
     order = parents_first(tree)
 
@@ -321,7 +322,7 @@ def test_whoever_could_restart_another_stands_before_it(pairs: list[tuple[int, i
         while above in parents and above not in line:
             line.add(above)
             above = parents[above]
-        if above not in line and child.parent_pid in places:  # not below a ring
+        if above not in line and child.parent_pid in places:  # not below a cycle
             assert places[child.parent_pid] < places[child.pid]
 
 
@@ -340,11 +341,11 @@ LADDER = (Step.WARN, Step.NUDGE, Step.STOP, Step.KILL)
         ((Step.WARN, Step.KILL), Step.WARN, 60, Step.KILL),
         ((Step.WARN,), Step.WARN, 9999, None),
         ((Step.STOP,), Step.STOP, 9999, None),
-        ((Step.STOP, Step.KILL), Step.NUDGE, 60, Step.STOP),  # another configuration since
+        ((Step.STOP, Step.KILL), Step.NUDGE, 60, Step.STOP),  # after a change of the configuration
     ],
 )
 def test_each_step_comes_when_the_one_before_it_had_its_time(
     ladder: tuple[Step, ...], reached: Step | None, waited: int, next_: Step | None
 ) -> None:
-    """From the first of the policy's steps to its last, each once."""
+    """From the policy's first step to its last, each once."""
     assert next_rung(Policy(ladder=ladder), reached, timedelta(seconds=waited)) is next_

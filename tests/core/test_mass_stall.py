@@ -1,4 +1,4 @@
-"""Whose silence is one event with another's, where they beat at different phases."""
+"""Which silent agents belong to one event although they beat at different phases."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -31,29 +31,29 @@ def look(verdict: Verdict, seen: Witness | None, *, name: str = "a", **rest: Any
 
 
 def late_first(*others: Witness, quiet: float = CONFIRMED, **rest: Any) -> dict[int | None, tuple[str, bool]]:
-    """One that is to be ended, and others that are healthy still."""
+    """One agent that is to be killed, and others that are still healthy."""
     return one_by_one([look(Verdict.STALLED, witness(quiet), **rest)], others, 3, 0.5)
 
 
 @pytest.mark.parametrize(
     ("others", "waits"),
     [
-        ([80, 90, 100, 110, 119], True),  # all lost it 71 s ago; the first is late by far
-        ([1, 20, 30, 45, 59], False),  # each has spoken since
+        ([80, 90, 100, 110, 119], True),  # all were cut off 71 s ago; the first is very late
+        ([1, 20, 30, 45, 59], False),  # each has beaten since
         ([1, 20, 30, 80, 90], True),  # three of six were not heard
         ([1, 20, 30, 40, 80, 90], False),  # three of seven
         ([80, 90], True),
-        ([80], False),  # two are too few to tell, as at any time
+        ([80], False),  # two are always too few
         ([], False),
     ],
 )
 def test_the_first_that_is_late_waits_until_the_others_were_heard_since(others: list[float], waits: bool) -> None:
-    """Case Q1, with the shipped limits and beats each minute: of one late agent alone nothing can be told."""
+    """Case Q1, with the default limits and a beat each minute: one late agent alone proves nothing."""
     assert bool(late_first(*(witness(quiet) for quiet in others))) is waits
 
 
-def test_who_waits_is_told_and_only_his_own_are_held_back() -> None:
-    """None stands for everybody where only one user has agents."""
+def test_a_mass_stall_is_reported_and_delays_only_its_own_users_kills() -> None:
+    """The key None stands for all users if only one user has agents."""
     ((text, evident),) = late_first(*(witness(90) for _ in range(4))).values()
     assert evident
     assert [one for _, one in late_first(*(witness(90, pause=100) for _ in range(4))).values()] == [False]
@@ -67,30 +67,30 @@ def test_who_waits_is_told_and_only_his_own_are_held_back() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        witness(400, after=900, pause=300),  # it speaks too seldom to be waited for
-        witness(40, age=40),  # it came later
+        witness(400, after=900, pause=300),  # it beats too rarely to wait for
+        witness(40, age=40),  # it was registered later
     ],
 )
-def test_who_could_not_have_been_heard_is_no_sign(other: Witness) -> None:
-    """Neither for the one that is late, nor against it."""
+def test_an_agent_that_could_not_have_been_heard_is_no_evidence(other: Witness) -> None:
+    """Neither for the late agent nor against it."""
     assert heard(other, witness(CONFIRMED), timedelta(seconds=67)) is None
     assert not late_first(*[other] * 5)
 
 
-def test_idle_ones_do_not_outvote_those_that_should_speak() -> None:
-    """Three of three that work are silent; ten rest, and say nothing of what the three need."""
+def test_idle_agents_do_not_outvote_those_that_should_beat() -> None:
+    """Three of three working agents are silent; ten idle ones are no evidence about what the three need."""
     idle = [look(Verdict.WAITING, None, name=f"i{n}") for n in range(10)]
     assert mass_stalls([*idle, *(look(Verdict.LATE, witness(CONFIRMED), name=f"s{n}") for n in range(3))], 3, 0.5)
     assert one_by_one([*idle, look(Verdict.STALLED, witness(CONFIRMED))], [witness(90), witness(95)], 3, 0.5)
 
 
 def test_after_a_first_kill_more_is_needed_to_be_sure_of_a_second() -> None:
-    """An outage that reaches one after another: whoever comes second waits, and what was killed counts with it."""
+    """An outage may hit one after another: the second one waits, and the killed one counts as silent with it."""
     late = look(Verdict.STALLED, witness(CONFIRMED))
     others = [witness(50), witness(10), witness(10)]
     assert not one_by_one([late], others, 3, 0.5)
     assert one_by_one([late], others, 3, 0.5, [(0, timedelta(seconds=60))])
-    assert not one_by_one([late], others, 3, 0.5, [(0, timedelta(seconds=121))])  # another matter
+    assert not one_by_one([late], others, 3, 0.5, [(0, timedelta(seconds=121))])  # too long ago
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_after_a_first_kill_more_is_needed_to_be_sure_of_a_second() -> None:
     [{"requested": True}, {"held": "by uid 0"}, {"doomed_for": timedelta(minutes=15)}],
     ids=["ordered already", "held", "for long"],
 )
-def test_who_is_not_to_be_ended_now_asks_for_no_witnesses(rest: dict[str, Any]) -> None:
-    """It would hold back the others for nothing."""
+def test_an_agent_that_is_not_to_be_killed_now_needs_no_witnesses(rest: dict[str, Any]) -> None:
+    """It would delay the others for nothing."""
     assert not late_first(*(witness(90) for _ in range(5)), **rest)
 
 
-def test_a_ladder_that_only_warns_asks_for_none_either() -> None:
-    """Nobody is ended by it."""
+def test_a_ladder_that_only_warns_needs_no_witnesses_either() -> None:
+    """It kills no agent."""
     told = look(Verdict.STALLED, witness(CONFIRMED))
     told = Look(told.agent_id, told.judgement, Policy(ladder=(Step.WARN,)), witness=told.witness)
     assert not one_by_one([told], [witness(90) for _ in range(5)], 3, 0.5)
@@ -115,10 +115,10 @@ def test_a_ladder_that_only_warns_asks_for_none_either() -> None:
     st.floats(10, 900),
     st.floats(0.001, 0.2),
 )
-def test_in_an_outage_no_first_one_is_ended_at_whatever_phases_they_beat(
+def test_in_an_outage_no_agent_is_killed_first_whatever_the_phases_of_beats(
     agents: list[tuple[float, float]], after: float, confirm: float
 ) -> None:
-    """Safety: all lose at one instant what they need. When the first is confirmed as silent nobody was heard since."""
+    """Safety: all are cut off at one instant. When the first is confirmed as silent, none has been heard since."""
     quiet_then = [phase * pause * after for phase, pause in agents]  # when it came
     passed = (1 + confirm) * after - max(quiet_then)
     seen = [
@@ -130,15 +130,17 @@ def test_in_an_outage_no_first_one_is_ended_at_whatever_phases_they_beat(
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.99), st.floats(0.01, 0.4)), min_size=2, max_size=12), st.floats(10, 900))
-def test_who_falls_silent_among_those_that_speak_does_not_wait(others: list[tuple[float, float]], after: float) -> None:
-    """Liveness: the others beat at least as often as its limit allows twice, and so all were heard since."""
+def test_an_agent_that_falls_silent_among_beating_ones_does_not_wait(
+    others: list[tuple[float, float]], after: float
+) -> None:
+    """Liveness: the others beat at least twice within its limit, so all were heard since."""
     late = witness(1.05 * after, pause=0.4 * after, after=after)
     seen = [witness(phase * pause * after, pause=pause * after, after=after) for phase, pause in others]
     assert not one_by_one([look(Verdict.STALLED, late)], seen, 3, 0.5)
 
 
 def test_the_last_that_come_back_after_an_outage_are_waited_for() -> None:
-    """Each as long as its rhythm allows; who does not come by then is alone."""
+    """Each for its own interval; an agent that does not come back by then has stalled alone."""
     late = look(Verdict.STALLED, witness(700))
     for seconds, waits in ((0, True), (66, True), (68, False)):
         over: dict[int | None, timedelta] = {None: timedelta(seconds=seconds)}
@@ -148,7 +150,7 @@ def test_the_last_that_come_back_after_an_outage_are_waited_for() -> None:
 
 
 def test_those_that_have_only_just_come_back_are_no_witnesses_either() -> None:
-    """A short outage: it fell silent first, and is late when the others are heard again, before its own turn."""
+    """A short outage: the agent that fell silent first is late when the others are heard again, before its own turn."""
     late = [look(Verdict.STALLED, witness(CONFIRMED))]
     back = [replace(witness(10), returned=timedelta(seconds=ago)) for ago in (10, 30, 60)]
     assert one_by_one(late, back, 3, 0.5)
@@ -157,22 +159,23 @@ def test_those_that_have_only_just_come_back_are_no_witnesses_either() -> None:
 
 
 def newcomer(age: float, *, after: float = AFTER) -> Look:
-    """One that has promised beats, and has its start limit still before it."""
+    """An agent that has promised beats and is still within its start limit."""
     return look(Verdict.STARTING, witness(age, pause=None, after=after, age=age), name=f"new {age}")
 
 
 @pytest.mark.parametrize(
     ("ages", "waits"),
     [
-        ([100, 110, 120], True),  # they were there when the late one can have been cut off, and nobody spoke since
-        ([30, 40, 50], False),  # they came later: nothing was ever to be heard of them
+        ([100, 110, 120], True),  # they existed when the late one can have been cut off, and none has beaten since
+        ([30, 40, 50], False),  # they were registered later: no beat of theirs was ever due
         ([100, 50, 50], False),
     ],
 )
-def test_who_has_not_begun_to_beat_is_silent_with_the_one_that_is_late(ages: list[float], waits: bool) -> None:
-    """All may have lost the provider, and the newcomers cannot begin: without them the first ones are ended one by one.
+def test_agents_that_have_not_begun_to_beat_count_as_silent_with_a_late_one(ages: list[float], waits: bool) -> None:
+    """All may have lost the provider, so that newcomers cannot begin: without them the first ones are killed one by
+    one.
 
-    Where they only take their time, who stalls among them is waited for until they speak, or are themselves late.
+    If newcomers are merely slow, a stalled agent among them is kept until they beat, or are late themselves.
     """
     seen = [look(Verdict.STALLED, witness(CONFIRMED)), *(newcomer(age) for age in ages)]
     assert bool(one_by_one(seen, [], 3, 0.5)) is waits
@@ -180,7 +183,7 @@ def test_who_has_not_begun_to_beat_is_silent_with_the_one_that_is_late(ages: lis
     assert not one_by_one(seen[:1], spoken, 3, 0.5)
 
 
-def test_of_newcomers_that_have_missed_nothing_yet_the_stall_is_evident_when_they_took_longer_than_a_beat() -> None:
-    """So that when they speak again, the late one has its rhythm for it, too: its phase is another."""
+def test_a_stall_of_newcomers_is_evident_once_they_took_longer_than_a_beat() -> None:
+    """So that when they beat again, the late one is given its own interval too: its phase differs."""
     seen = [look(Verdict.STALLED, witness(CONFIRMED)), *(newcomer(100) for _ in range(3))]
     assert [evident for _, evident in one_by_one(seen, [], 3, 0.5).values()] == [True]

@@ -1,4 +1,4 @@
-"""Names of a place, as other processes and their environments say them."""
+"""Names of a directory in other mount namespaces and in environments."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from watchdog.core.mounts import (
 
 
 def test_one_directory_has_the_names_that_mounts_give_it() -> None:
-    """The mount that it lies on, a part of it, and none of another device."""
+    """Through the mount that it lies on, through a mount of a part, and not through another device's."""
     mounts = [
         Mount(1, "8:1", "/", "/", "ext4"),
         Mount(2, "8:1", "/a/wt", "/mnt", "ext4"),
@@ -29,7 +29,7 @@ def test_one_directory_has_the_names_that_mounts_give_it() -> None:
 
 
 def test_what_another_mount_hides_has_no_name() -> None:
-    """/tmp in a namespace with another /tmp, and a bind mount below a directory that was mounted over since."""
+    """/tmp in a namespace with another /tmp, and a bind mount below a directory that was mounted over later."""
     root = Mount(1, "8:1", "/", "/", "ext4", 0)
     over = Mount(2, "0:9", "/", "/tmp", "tmpfs", 1)
     assert list(names_by([root, over], "8:1", "/tmp/t")) == []
@@ -41,7 +41,7 @@ def test_what_another_mount_hides_has_no_name() -> None:
 
 
 def test_what_has_a_name_lies_where_its_mount_says() -> None:
-    """Another device, another part of the same one, and a mount that nobody knows."""
+    """Another device, another part of the same one, and an unknown mount."""
     bound = Mount(3, "8:1", "/home/m/fake", "/tmp", "ext4", 1)
     assert not lies_in("/tmp/t/x", bound, "8:1", "/tmp/t")
     assert lies_in("/tmp/t/x", bound, "8:1", "/home/m/fake/t")
@@ -85,8 +85,8 @@ BINDFS = Mount(4, "0:60", "/", "/m", "fuse.bindfs", 1, "/x/wt", ("rw", "user_id=
         (Mount(4, "8:1", "/wt/sub", "/m", "ext4", 1), "/x/wt/sub is mounted at /m"),
         (Mount(4, "8:1", "/wt2", "/m", "ext4", 1), None),
         (Mount(4, "8:2", "/wt", "/m", "ext4", 1), None),
-        (Mount(4, "8:1", "/", "/m", "ext4", 1), None),  # what it lies in
-        (Mount(4, "8:1", "/wt//deleted", "/m", "ext4", 1), None),  # one that was there before
+        (Mount(4, "8:1", "/", "/m", "ext4", 1), None),  # a mount of its parent
+        (Mount(4, "8:1", "/wt//deleted", "/m", "ext4", 1), None),  # a deleted former directory
         (Mount(4, "0:9", "/", "/x/wt/in", "tmpfs", 2), "tmpfs is mounted on /x/wt/in"),
         (Mount(4, "0:9", "/", "/x/wt2/in", "tmpfs", 2), None),
         (OVERLAY, "the overlay at /m has its lower directory at /x/wt/l"),
@@ -94,18 +94,18 @@ BINDFS = Mount(4, "0:60", "/", "/m", "fuse.bindfs", 1, "/x/wt", ("rw", "user_id=
         (replace(OVERLAY, options=("upperdir=wt2/u", "workdir=/x/wt2", "lowerdir=/x")), None),
         (STACKED, "the ecryptfs at /m has its source at /x/wt/.private"),
         (BINDFS, "the fuse.bindfs at /m has its source at /x/wt"),
-        (replace(BINDFS, options=("user_id=1001",)), None),  # another user's word
+        (replace(BINDFS, options=("user_id=1001",)), None),  # another user's claim
         (replace(BINDFS, options=("user_id=0",)), "the fuse.bindfs at /m has its source at /x/wt"),
     ],
 )
 def test_a_mount_of_a_place_or_made_of_it_uses_it(mount: Mount, words: str | None) -> None:
-    """A mount says by device and root what it is of; others by name what they are made of."""
+    """A mount of it is known by device and root; others only by the names of their sources."""
     mounts = [Mount(1, "8:0", "/", "/", "ext4", 0), Mount(2, "8:1", "/", "/x", "ext4", 1), mount]
     assert use_by_mounts(mounts, "/x/wt", "8:1", "/wt", ["/x/wt"], 1000) == words
 
 
 def test_what_a_mount_of_the_place_hides_is_not_mounted_in_it() -> None:
-    """The place on top of a directory where something was mounted before."""
+    """The directory is mounted on top of one where something was mounted before."""
     root, before = Mount(1, "8:1", "/", "/", "ext4", 0), Mount(2, "0:9", "/", "/m/in", "tmpfs", 1)
     mounts = [root, before, Mount(3, "8:1", "/wt", "/m", "ext4", 1)]
     assert use_by_mounts(mounts, "/wt", "8:1", "/wt", ["/wt", "/m"], 1000) == "/wt is mounted at /m"
@@ -134,12 +134,12 @@ def test_a_mount_point_is_not_used_by_what_shows_it_elsewhere() -> None:
     ],
 )
 def test_a_value_names_a_place_or_something_in_it(value: str, names: bool) -> None:
-    """Not what holds it."""
+    """A parent directory does not count."""
     assert names_place(value, "/tmp/t") is names
 
 
 def test_what_a_shell_left_behind_is_no_use() -> None:
-    """PWD is where it was started."""
+    """PWD only names where it was started."""
     assert variable_naming(b"PWD=/tmp/t\0OLDPWD=/tmp/t\0_=/tmp/t/x\0HOME=/root", ["/tmp/t"]) is None
     assert variable_naming(b"HOME=/root\0TMPDIR=/tmp/t\0", ["/tmp/t"]) == "TMPDIR"
     assert variable_naming(b"\xff=/tmp/t", ["/tmp/t"]) == "\udcff"

@@ -1,4 +1,4 @@
-"""What an agent may be called."""
+"""Valid names of agents."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_accepts_names(name: str) -> None:
     "name", ["", "x" * (MAX_LENGTH + 1), "7", "all", "stalled", "orphans", "a b", "ä", "tag:x", "a/b", "-9", "--go"]
 )
 def test_refuses_names_that_would_be_taken_for_something_else(name: str) -> None:
-    """A pid, a target of its own, a path."""
+    """A pid, a reserved target, a path."""
     assert name_problem(name)
 
 

@@ -1,4 +1,4 @@
-"""The table of probes, held together with the modules that read their answers and with what the owner's helper does."""
+"""The table of probes, compared with the modules that parse the answers and with the calls of the owner's helper."""
 
 from dataclasses import fields
 from datetime import timedelta
@@ -12,7 +12,7 @@ from watchdog.probes.output_growth import READERS
 
 
 @pytest.mark.parametrize("kind", ActivityKind)
-def test_each_probe_has_whom_it_asks_and_who_understands_the_answer(kind: ActivityKind) -> None:
+def test_each_probe_has_a_helper_call_and_a_module_that_parses_the_answer(kind: ActivityKind) -> None:
     """The call of the owner's helper, and the module of its name in probes/."""
     probe, where = kind.probe, f"{kind.name} in ActivityKind, watchdog/core/observed_activity.py"
     assert ActivityKind[kind.name] is kind and kind == kind.value
@@ -25,8 +25,8 @@ def test_each_probe_has_whom_it_asks_and_who_understands_the_answer(kind: Activi
     assert probe.named_by is None or probe.named_by in known, f"{where}: `named_by` is a field of Registration"
 
 
-def test_the_freshest_sight_counts_for_as_long_as_it_is_believed() -> None:
-    """In words, with its age; a copy goes on by itself."""
+def test_the_freshest_sight_is_described_with_its_age() -> None:
+    """As text, with its age; a copy ages independently."""
     sights, second = ObservedActivity(), timedelta(seconds=1)
     sights.see(ActivityKind.LOG, "its log grew")
     sights.watch(5 * second)
@@ -41,7 +41,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def test_the_freshest_sight_counts_until_it_is_too_old() -> None:
-    """Ages are watched time; one that is as old as what is believed is none."""
+    """Ages are watched time; a sight as old as the limit no longer counts."""
     sights = ObservedActivity()
     assert sights.best(MINUTE) is None
     sights.see(ActivityKind.LOG, "its log grew")
@@ -57,7 +57,7 @@ def test_the_freshest_sight_counts_until_it_is_too_old() -> None:
 
 
 def test_a_look_that_works_takes_the_former_failure_back() -> None:
-    """The last look is what is told."""
+    """Only the last check is reported."""
     sights = ObservedActivity()
     sights.looked(ActivityKind.PANE, "no server")
     sights.looked(ActivityKind.LOG, "permission denied")
@@ -66,7 +66,7 @@ def test_a_look_that_works_takes_the_former_failure_back() -> None:
 
 
 def test_a_copys_ages_go_on_by_themselves() -> None:
-    """Also that of what its pane asks."""
+    """Including the age of what its pane asks."""
     sights = ObservedActivity(prompt=Sight("a question"))
     sights.see(ActivityKind.CPU, "used CPU")
     copy = sights.copy()

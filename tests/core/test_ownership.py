@@ -1,4 +1,4 @@
-"""Whose an agent is, by the four uids of its process."""
+"""The owner of an agent, by the four uids of its process."""
 
 import pytest
 from hypothesis import given
@@ -16,22 +16,22 @@ UNTOUCHABLE = "untouchable"
     ("owner", "uids", "meaning"),
     [
         (U, (U, U, U, U), SAME),
-        (U, (U, 0, 0, 0), UNTOUCHABLE),  # a setuid program of root's has begun (passwd, chfn)
-        (U, (0, 0, 0, 0), UNTOUCHABLE),  # it has become root whole (sudo)
-        (U, (U, U, 0, U), UNTOUCHABLE),  # root again whenever it likes
+        (U, (U, 0, 0, 0), UNTOUCHABLE),  # a setuid-root program has started (passwd, chfn)
+        (U, (0, 0, 0, 0), UNTOUCHABLE),  # it has become root entirely (sudo)
+        (U, (U, U, 0, U), UNTOUCHABLE),  # can become root again at will
         (U, (U, U, U, 0), UNTOUCHABLE),
         (U, (0, U, U, U), UNTOUCHABLE),
         (U, (V, V, V, V), UNTOUCHABLE),  # su: never from user to user
         (U, (U, V, V, V), UNTOUCHABLE),
         (0, (0, 0, 0, 0), SAME),
         (0, (U, U, U, U), DROPPED),  # gosu, setpriv
-        (0, (0, U, 0, U), UNTOUCHABLE),  # seteuid(2): root again whenever it likes
+        (0, (0, U, 0, U), UNTOUCHABLE),  # seteuid(2): can become root again at will
         (0, (U, U, 0, U), UNTOUCHABLE),
-        (0, (U, V, V, V), UNTOUCHABLE),  # no longer root's, and no one user's
+        (0, (U, V, V, V), UNTOUCHABLE),  # no longer root's, and not entirely one user's
     ],
 )
 def test_table(owner: int, uids: tuple[int, int, int, int], meaning: str) -> None:
-    """Only the drop to one whole user changes the owner."""
+    """Only a drop of all four uids to one user changes the owner."""
     match ownership(owner, Uids(*uids)):
         case Owned.SAME:
             assert meaning == SAME
@@ -43,7 +43,7 @@ def test_table(owner: int, uids: tuple[int, int, int, int], meaning: str) -> Non
 
 
 def test_reasons_name_the_uids() -> None:
-    """A person sees at once whether it is sudo, su or a setuid program."""
+    """They show whether it is sudo, su or a setuid program."""
     assert str(Uids(U, 0, 0, 0)) == "real uid 1000, effective 0, saved 0, file system 0"
     assert str(Uids(V, V, V, V)) == "uid 2000"
 
@@ -54,7 +54,7 @@ FOUR = st.builds(Uids, SOME, SOME, SOME, SOME)
 
 @given(SOME, st.lists(FOUR, max_size=12))
 def test_no_run_of_uids_changes_an_owner_twice(first: int, looks: list[Uids]) -> None:
-    """Whatever a process becomes, in whatever order: never to root, never between users, at most one drop."""
+    """Whatever uids a process has, in any order: never to root, never between users, at most one drop."""
     owner, drops = first, 0
     for uids in looks:
         seen = ownership(owner, uids)
@@ -70,5 +70,5 @@ def test_no_run_of_uids_changes_an_owner_twice(first: int, looks: list[Uids]) ->
 
 @given(FOUR)
 def test_a_daemon_that_was_restarted_sees_no_second_drop(uids: Uids) -> None:
-    """The owner is all that has to be kept: who is one user's never leaves it."""
+    """Only the owner has to be stored: once it is a user, it never changes."""
     assert not isinstance(ownership(U, uids), Dropped)

@@ -127,13 +127,13 @@ LOGIN = "Select login method:\n❯ Account with subscription\n  Console account\
     ],
 )
 def test_a_vendors_dialog_is_known_by_its_question_and_its_choice(screen: str, like: str) -> None:
-    """Wherever it stands on the screen, if nothing much stands below it."""
+    """Anywhere on the screen, if only a few lines are below it."""
     assert asked(screen) == f"a prompt like {like}"
 
 
 @pytest.mark.parametrize("screen", [ASK, LOGIN, "● Red\n  Blue\n(Use Enter to select)\na note\nanother\n"])
 def test_a_menu_is_known_by_its_marked_choice_and_the_keys_below_it(screen: str) -> None:
-    """Whatever it asks: choices have numbers or none."""
+    """Whatever it asks, with or without numbered choices."""
     assert asked(screen) == "a menu of choices"
     assert asked(screen + "a line of work\n" * 4) is None
 
@@ -151,7 +151,7 @@ def test_a_menu_is_known_by_its_marked_choice_and_the_keys_below_it(screen: str)
     ],
 )
 def test_a_plain_question_counts_in_the_last_line_alone(line: str) -> None:
-    """What was answered has something below it."""
+    """An answered question has output below it."""
     assert asked(f"Reading lists...\n{line}\n\n") == "a question for yes or no"
     assert asked(f"{line}\ny\nSetting up\n") is None
     assert asked(f"{line} y\n") is None
@@ -164,7 +164,7 @@ def test_a_plain_question_counts_in_the_last_line_alone(line: str) -> None:
         "\n\n",
         "Do you want to proceed?\n> ",  # a question without its choice
         "The dialog says: Do you want to proceed? and offers 1. Yes\n",  # within a sentence
-        "1. Yes\n2. No\nDo you want to proceed?\n",  # nothing to choose below it
+        "1. Yes\n2. No\nDo you want to proceed?\n",  # no choice below it
         CLAUDE + "a line of work\n" * 12,  # it has been answered
         "❯ 1. Yes\n" + "x\n" * 30,
         "it printed (y/n) in the middle of a line\n",
@@ -176,11 +176,11 @@ def test_a_plain_question_counts_in_the_last_line_alone(line: str) -> None:
     ],
 )
 def test_other_screens_ask_for_nothing(screen: str) -> None:
-    """Words alone are no dialog."""
+    """Text alone is not a dialog."""
     assert asked(screen) is None
 
 
-def test_nothing_of_the_screen_is_told() -> None:
+def test_nothing_of_the_screen_is_reported() -> None:
     """It may hold a secret."""
     assert "hunter2" not in str(asked("Do you want to use the password hunter2?\n❯ 1. Yes\n"))
 
@@ -214,7 +214,7 @@ GEMINI_WORKS = """
     ],
 )
 def test_a_turn_that_goes_on_is_known_by_its_clock(screen: str) -> None:
-    """Which stands in the place of the dialog that was answered; or by a command that writes nothing."""
+    """The clock replaces an answered dialog; or by the line of a command that writes nothing."""
     assert works(screen)
     assert not works(screen + "a line of work\n" * 14)
 
@@ -233,6 +233,6 @@ def test_a_turn_that_goes_on_is_known_by_its_clock(screen: str) -> None:
         "it says (esc to interrupt) or (esc to cancel)\n",
     ],
 )
-def test_who_asks_or_rests_does_not_work(screen: str) -> None:
-    """Nor does one whose words only look like that."""
+def test_a_screen_that_asks_or_rests_shows_no_work(screen: str) -> None:
+    """Nor does one whose text only looks like it."""
     assert not works(screen)

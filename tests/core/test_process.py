@@ -1,4 +1,4 @@
-"""One process, and never a later one of the same number."""
+"""The identity of one process, as opposed to a later one with the same pid."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ ONE = Identity("h", "b", 42, 99, 7)
     ("other", "same"),
     [
         (ONE, True),
-        (replace(ONE, pidfd_inode=None), True),  # what only one of both knows tells nothing
+        (replace(ONE, pidfd_inode=None), True),  # a field that only one of them knows is ignored
         (replace(ONE, pidfd_inode=8), False),
         (replace(ONE, pid=43), False),
         (replace(ONE, start_ticks=100), False),

@@ -1,4 +1,4 @@
-"""Whom a row of a foreign registry means by its pid."""
+"""Which process a row of a foreign registry means by its pid."""
 
 from dataclasses import replace
 
@@ -17,12 +17,12 @@ IN_AUCKLAND = replace(AHEAD, since_local=NOW, started_local=NOW)
     [
         (ToldTime(since=NOW, started=NOW), NOW - 1, {}, Named.IT),
         (ToldTime(since=NOW, started=NOW), NOW - 9, {}, Named.IT),
-        (ToldTime(since=NOW, started=NOW), NOW - 25, {}, Named.STRANGER),  # case Q4: the host's process of that number
-        (ToldTime(since=NOW, started=NOW - HOUR), NOW - HOUR, {}, Named.IT),  # its row was written anew since
+        (ToldTime(since=NOW, started=NOW), NOW - 25, {}, Named.STRANGER),  # case Q4: the host's process with that pid
+        (ToldTime(since=NOW, started=NOW - HOUR), NOW - HOUR, {}, Named.IT),  # its row was rewritten since
         (ToldTime(since=NOW), NOW - HOUR, {}, Named.IT),
-        (ToldTime(since=NOW), NOW + 2, {}, Named.ANOTHER),  # case D1: the number passed on
+        (ToldTime(since=NOW), NOW + 2, {}, Named.ANOTHER),  # case D1: the pid was reused
         (ToldTime(), NOW, {}, Named.PERHAPS),
-        # Case P16: it leads a session, and was there before the row came.
+        # Case P16: it leads a session and is older than the row.
         (ToldTime(), NOW - HOUR, {"came": NOW, "leads": True}, Named.STRANGER),
         (ToldTime(since=NOW), NOW - HOUR, {"came": NOW, "leads": True}, Named.STRANGER),
         (ToldTime(since=NOW), NOW - 3, {"came": NOW, "leads": True}, Named.IT),
@@ -30,14 +30,14 @@ IN_AUCKLAND = replace(AHEAD, since_local=NOW, started_local=NOW)
         (ToldTime(), NOW - HOUR, {"leads": True}, Named.STRANGER),
         (ToldTime(), NOW - 9, {"leads": True}, Named.PERHAPS),
         (ToldTime(since=NOW), NOW - HOUR, {"leads": True}, Named.IT),
-        # Case Q7: naive words of another zone.
+        # Case Q7: times of another zone without an offset.
         (IN_NEW_YORK, NOW - 2, {}, Named.PERHAPS),
         (IN_NEW_YORK, NOW - 2, {"came": NOW - 5}, Named.IT),
         (IN_NEW_YORK, NOW - 2, {"zone": 4 * HOUR}, Named.IT),
         (IN_NEW_YORK, NOW - 2, {"zone": 0.0}, Named.ANOTHER),
         (IN_NEW_YORK, NOW - 25, {"zone": 4 * HOUR}, Named.STRANGER),
         (IN_NEW_YORK, NOW + 2, {"came": NOW}, Named.ANOTHER),
-        # Words that lie ahead tell nothing, until it is known by how much they do.
+        # Times in the future mean nothing until their offset is known.
         (AHEAD, NOW - 2, {}, Named.PERHAPS),
         (AHEAD, NOW - 2, {"came": NOW - 5}, Named.PERHAPS),
         (AHEAD, NOW - 2, {"zone": -13 * HOUR}, Named.IT),
@@ -47,21 +47,21 @@ IN_AUCKLAND = replace(AHEAD, since_local=NOW, started_local=NOW)
         (IN_AUCKLAND, NOW - 2, {"came": NOW - 5}, Named.IT),
         (IN_AUCKLAND, NOW + 2, {"came": NOW - 5}, Named.PERHAPS),
         (IN_AUCKLAND, NOW - 25, {"came": NOW - 5}, Named.STRANGER),
-        # In Kolkata the words look later than they are: older by five and a half hours it is not.
+        # In Kolkata the times look later than they are: the process is not five and a half hours older.
         (ToldTime(NOW, NOW - 5.5 * HOUR, NOW, NOW - 5.5 * HOUR), NOW - 5.5 * HOUR, {}, Named.IT),
     ],
 )
-def test_a_number_means_a_process_only_where_its_row_can_have_been_written_of_it(
+def test_a_pid_means_a_process_only_if_its_row_can_have_been_written_about_it(
     told: ToldTime, began: float, seen: dict[str, object], whom: Named
 ) -> None:
-    """Older than the row is somebody else, younger too."""
+    """A process older than the row is another one, and so is a younger one."""
     how = {"came": None, "first": NOW, "leads": False, "zone": None, **seen}
     found, why = named(told, began, **how)  # type: ignore[arg-type]
     assert found is whom, why
 
 
 def test_a_heartbeat_that_was_just_written_tells_its_zone() -> None:
-    """By quarters of an hour; minutes are its age."""
+    """In quarters of an hour; the remaining minutes are its age."""
     assert zone_of(NOW - 4 * HOUR - 3, NOW) == 4 * HOUR
     assert zone_of(NOW + 5.5 * HOUR, NOW) == -5.5 * HOUR
     assert zone_of(NOW - 200, NOW) == 0
@@ -77,13 +77,13 @@ def test_a_heartbeat_that_was_just_written_tells_its_zone() -> None:
         (replace(IN_NEW_YORK, since_local=None), 4 * HOUR, NOW),
         (AHEAD, None, None),
         (AHEAD, -13 * HOUR, NOW),
-        (ToldTime(since=NOW), -2 * HOUR, NOW - 2 * HOUR),  # two hours later it does not lie ahead any more
+        (ToldTime(since=NOW), -2 * HOUR, NOW - 2 * HOUR),  # two hours later it is no longer in the future
     ],
 )
 def test_the_last_moment_at_which_a_number_can_have_been_written(
     told: ToldTime, zone: float | None, latest: float | None
 ) -> None:
-    """By its words, or moved by the zone that heartbeats have told."""
+    """As written, or shifted by the zone offset that heartbeats showed."""
     assert told.latest(zone) == latest
 
 
@@ -101,5 +101,5 @@ def test_the_last_moment_at_which_a_number_can_have_been_written(
 def test_a_start_tells_the_zone_where_its_words_fit_in_one_way(
     told: ToldTime, began: float, zone: float | None
 ) -> None:
-    """What cannot be UTC, and fits in the zone of its process, was written in that."""
+    """A time that cannot be UTC but fits the zone of its process was written in that zone."""
     assert told.by_start(began) == zone

@@ -1,4 +1,4 @@
-"""Secrets in other people's words are hidden, and the words around them are not."""
+"""Secrets in text from others are hidden, and the text around them is not."""
 
 import string
 import time
@@ -43,7 +43,7 @@ MORE = (
 
 
 def test_each_kind_has_an_example() -> None:
-    """Those of fixed letters are in `test_what_has_a_form_of_its_own`."""
+    """Kinds in capitals only are in `test_what_has_a_form_of_its_own`."""
     assert set(EXAMPLES) | {"aws", "age"} == set(SECRETS)
 
 
@@ -51,7 +51,7 @@ def test_each_kind_has_an_example() -> None:
 @settings(max_examples=20)
 @given(secret=LETTERS, before=st.text(" ab:=\"'/\n", max_size=8), after=st.text(" ab,\"'\n", max_size=8))
 def test_a_secret_is_hidden_whatever_stands_around_it(example: str, secret: str, before: str, after: str) -> None:
-    """And what is hidden once stays as it is."""
+    """And hiding it again changes nothing."""
     text = f"{before} {example.format(secret)} {after}"
     hidden = hide_secrets(text)
 
@@ -80,20 +80,20 @@ def test_what_has_a_form_of_its_own() -> None:
     ],
 )
 def test_ordinary_words_stay(text: str) -> None:
-    """What only talks of secrets is shown."""
+    """Text that only mentions secrets is shown."""
     assert hide_secrets(text) == text
 
 
 @given(st.text(max_size=400))
 def test_hiding_twice_is_hiding_once(text: str) -> None:
-    """Whatever is said."""
+    """For any text."""
     once = hide_secrets(text)
     assert hide_secrets(once) == once
 
 
 @pytest.mark.parametrize("piece", ["password", "a", "-----BEGIN PRIVATE KEY-----", "sk-", "token=", "bearer ", "x."])
 def test_no_words_take_long(piece: str) -> None:
-    """4,096 bytes, the longest note there is, made to be hard."""
+    """4,096 bytes, the longest possible note, as a worst case for the patterns."""
     text = (piece * 4096)[:4096]
     began = time.process_time()
     hide_secrets(text)

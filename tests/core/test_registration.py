@@ -1,4 +1,4 @@
-"""What a registration may ask for, by whatever way it came, and how each fault is said."""
+"""What a registration request may contain, from any source, and the error for each fault."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ def faults(**fields: object) -> list[str]:
 
 
 def test_a_document_holds_a_request() -> None:
-    """Each field of the document is one of the value, and the other way round, but for what no document may say."""
+    """The document and the value have the same fields, except those that no document may set."""
     request = registration_of(json.loads(json.dumps(FULL)))
     assert {key: getattr(request, key) for key in FULL} == {**FULL, "tags": ("a", "b")}
     assert set(FULL) == set(CHECKS)
@@ -103,7 +103,7 @@ def test_each_fault_is_said_with_its_key_and_the_value_if_that_is_short(key: str
     assert field_problem(key, value) == f"{key}: {fault}"
 
 
-def test_each_tag_that_is_none_is_said() -> None:
+def test_each_invalid_tag_is_reported() -> None:
     assert faults(tags=["a", "b c", 7]) == [
         "tags.1: must be 1 to 64 of A-Z a-z 0-9 . _ - (is 'b c')",
         "tags.2: Input should be a valid string (is 7)",
@@ -111,7 +111,7 @@ def test_each_tag_that_is_none_is_said() -> None:
 
 
 def test_fields_that_contradict_each_other_are_said_when_each_alone_is_right() -> None:
-    """A limit that one late beat would break; a queue for what has started."""
+    """A limit that one late beat would exceed; a queued agent that has started."""
     found = faults(stall_after_seconds=100, interval_seconds=60)
     assert found == [
         "stall_after_seconds: 100 is less than two beats of 60 s, so one late beat would end the agent; "
@@ -124,7 +124,7 @@ def test_fields_that_contradict_each_other_are_said_when_each_alone_is_right() -
 
 
 def test_a_value_is_checked_as_a_document_is() -> None:
-    """It is made from an entry of another program's registry, too, which is another uid's words."""
+    """It is also built from an entry of another program's registry, which another uid wrote."""
     entry = Listed("hcom", "/p", "k", "t")
     request = RegistrationRequest("alpha", pid=42, tags=("a",), entry=entry)
     assert request.entry is entry

@@ -1,4 +1,4 @@
-"""sd_notify datagrams: what counts as a word, whose, and what two words make together."""
+"""sd_notify datagrams: which fields count, from which process, and how two messages are merged."""
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +9,7 @@ from watchdog.core.sd_notify import MAX_BYTES, MAX_SECONDS, STATES, Words, merge
 
 
 def test_states_are_those_of_the_model() -> None:
-    """The light list for `run` and the enum say the same."""
+    """The plain tuple for `run` and the enum have the same values."""
     assert set(STATES) == {state.value for state in State}
 
 
@@ -42,8 +42,10 @@ def test_splits_lines_and_keeps_the_first_of_a_key() -> None:
         ({"X_AGENT_NOTE": "a\x1b[2Jb"}, {"note": "a [2Jb", "promises": True}),
     ],
 )
-def test_words_that_promise_count_from_anybody_in_the_tree(fields: dict[str, str], words: dict[str, object]) -> None:
-    """They say that the agent will go on beating."""
+def test_fields_that_promise_count_from_any_process_of_the_tree(
+    fields: dict[str, str], words: dict[str, object]
+) -> None:
+    """They mean that the agent will keep beating."""
     assert words_of(fields, from_main=False) == words
 
 
@@ -62,7 +64,7 @@ def test_words_that_promise_count_from_anybody_in_the_tree(fields: dict[str, str
 def test_a_services_own_words_count_from_the_main_process_alone(
     fields: dict[str, str], words: dict[str, object]
 ) -> None:
-    """Many programs send READY=1 once and never again; a child that is a service says STOPPING=1 of itself."""
+    """Many programs send READY=1 once and never again; a child that is a service sends STOPPING=1 about itself."""
     assert words_of(fields, from_main=True) == words
     alone = {"READY", "STATUS", "STOPPING", "EXTEND_TIMEOUT_USEC", "WATCHDOG_USEC"}
     assert (words_of(fields, from_main=False) is None) == (set(fields) <= alone)
@@ -70,7 +72,7 @@ def test_a_services_own_words_count_from_the_main_process_alone(
 
 @pytest.mark.parametrize("key", ["EXTEND_TIMEOUT_USEC", "WATCHDOG_USEC"])
 def test_a_childs_own_limits_beside_its_heartbeat_are_not_the_agents(key: str) -> None:
-    """A child service that beats says WATCHDOG=1 and its own limit in one datagram: the beat alone counts."""
+    """A child service that beats sends WATCHDOG=1 and its own limit in one datagram: only the beat counts."""
     plain = words_of({"WATCHDOG": "1"}, from_main=False)
     assert words_of({"WATCHDOG": "1", key: "36000000000"}, from_main=False) == plain
 
@@ -97,7 +99,7 @@ def test_what_is_not_understood_is_no_word(fields: dict[str, str]) -> None:
 
 
 def test_merging_keeps_what_the_later_word_does_not_speak_of() -> None:
-    """A lease must not get lost because a plain beat came right after it; what is left of it counts from then on."""
+    """A lease must survive a plain beat right after it; its remaining time counts from then on."""
     lease = words_of({"X_AGENT_STATE": "blocked", "X_AGENT_SILENT_FOR": "600"}, from_main=False)
     plain = words_of({"WATCHDOG": "1"}, from_main=False)
     assert lease is not None
@@ -132,13 +134,13 @@ def test_merging_forgets_the_limit_of_a_tool_that_has_ended() -> None:
         ({"X_AGENT_GOES_ON": "1"}, None),
     ],
 )
-def test_what_a_hook_tells_a_run_while_no_daemon_is_there(fields: dict[str, str], words: Words | None) -> None:
+def test_a_hooks_report_to_run_while_no_daemon_is_there(fields: dict[str, str], words: Words | None) -> None:
     """A sign of life promises nothing."""
     assert words_of(fields, from_main=False) == words
 
 
 def test_merging_forgets_what_went_on_when_it_works_again() -> None:
-    """It says anew what it leaves."""
+    """It reports again what it leaves running."""
     rests: Words = {"state": "idle", "goes_on": True, "promises": True}
     works: Words = {"state": "working", "promises": True}
     assert merge_words(rests, works, 1.0) == works
@@ -157,7 +159,7 @@ def test_merging_keeps_a_promise() -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_no_datagram_breaks_the_reader(data: bytes) -> None:
-    """Whatever somebody sends."""
+    """Whatever is sent."""
     words_of(parse_datagram(data), from_main=True)
 
 
@@ -167,7 +169,7 @@ KEYS = ["X_AGENT_PROGRESS", "X_AGENT_SILENT_FOR", "X_AGENT_TOOL_LIMIT", "WATCHDO
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=50) | st.floats().map(str) | st.integers().map(str)))
 def test_every_number_that_passes_is_one_that_the_daemon_can_use(fields: dict[str, str]) -> None:
-    """Finite; durations neither negative nor longer than a timedelta holds."""
+    """It is finite; durations are neither negative nor longer than a timedelta can be."""
     for key, value in (words_of(fields, from_main=True) or {}).items():
         if key.endswith("_seconds"):
             assert isinstance(value, float)

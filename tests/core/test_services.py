@@ -1,4 +1,4 @@
-"""Which processes are services that many sessions share, and who may be a client of one: as the programs are called."""
+"""Which processes are shared services, and which may be clients of one, by their command lines."""
 
 import pytest
 
@@ -20,7 +20,7 @@ NPM = "/n/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
 EXE = "/n/@anthropic-ai/claude-code/bin/claude.exe"
 NODE = "/usr/bin/node"
 
-ROWS = [  # as they stood in /proc (Codex 0.171.0, Claude Code 2.1.332)
+ROWS = [  # as seen in /proc (Codex 0.171.0, Claude Code 2.1.332)
     ([BIN, "app-server", "--listen", "unix://", "--analytics-default-enabled", "--managed-daemon"], BIN, CODEX),
     ([BIN, "-c", "model=x", "app-server", "--listen=unix:///run/c.sock"], BIN, CODEX),
     ([BIN, "app-server", "--listen", "ws://127.0.0.1:9"], BIN, CODEX),
@@ -36,8 +36,8 @@ ROWS = [  # as they stood in /proc (Codex 0.171.0, Claude Code 2.1.332)
     (["claude bg-spare", "--bg-spare", "/tmp/cc-daemon-1/a/spare/c.claim.sock"], EXE, PARTS),
     ([EXE, "--session-id", "ef5e164c-1683-403a-af5e-2c6cf4d77a97", "go"], EXE, None),  # a session: an agent
     (["claude", "daemon", "runs too long"], EXE, None),
-    (["opencode", "serve", "--port", "0"], "/n/opencode-ai/bin/opencode", None),  # nobody else starts one: an agent
-    ([NODE, "/n/@google/gemini-cli/bundle/gemini.js", "--acp"], NODE, None),  # its editor's own
+    (["opencode", "serve", "--port", "0"], "/n/opencode-ai/bin/opencode", None),  # only a user starts one: an agent
+    ([NODE, "/n/@google/gemini-cli/bundle/gemini.js", "--acp"], NODE, None),  # belongs to its editor
 ]
 CLIENTS = [
     ([NPM], NPM, True),
@@ -49,31 +49,31 @@ CLIENTS = [
     ([NPM, "-m", "gpt", "exec", "mend it"], NPM, False),
     ([NPM, "mcp-server"], NPM, False),
     ([BIN, "app-server", "--listen", "unix://"], BIN, False),
-    (["node", "/n/bin/codex"], NODE, False),  # it starts one
+    (["node", "/n/bin/codex"], NODE, False),  # it starts a client
     (["claude"], EXE, False),
 ]
 
 
 @pytest.mark.parametrize(("argv", "executable", "service"), ROWS)
 def test_a_process_is_a_shared_service(argv: list[str], executable: str, service: str | None) -> None:
-    """By its words, where its program is the vendor's."""
+    """By its arguments, if its program is the vendor's."""
     assert service_of(argv, executable) == service
 
 
 @pytest.mark.parametrize(("argv", "executable", "client"), CLIENTS)
 def test_a_process_may_be_a_client_of_the_app_server(argv: list[str], executable: str, client: bool) -> None:
-    """All that may have begun a session there; one too many only leaves open whose it is."""
+    """Any that may have begun a session there; one too many only leaves the owner undecided."""
     assert may_be_client(argv, executable) is client
 
 
 def test_only_the_app_server_does_the_work_itself() -> None:
-    """A spare process of Claude Code's service that was given a session is that session's own."""
+    """A spare process of Claude Code's service that was given a session belongs to that session."""
     assert works_for_many([BIN, "app-server", "--listen", "unix://"], BIN)
     assert not works_for_many(["claude bg-spare", "--bg-spare", "/tmp/c.sock"], EXE)
 
 
 def test_a_client_names_the_session_that_it_takes_up() -> None:
-    """`resume` and `fork`; a prompt is no session."""
+    """`resume` and `fork`; a prompt is not a session."""
     assert named_in([NPM, "-m", "x", "resume", "s-1"]) == {"s-1"}
     assert named_in([NPM, "resume", "--last"]) == frozenset()
     assert named_in([NPM, "resume this"]) == frozenset()

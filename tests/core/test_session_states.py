@@ -1,4 +1,4 @@
-"""When a session file's word ends what a hook said, and when the hook's word stands."""
+"""When a session file overrides what a hook reported, and when the hook's report stands."""
 
 import json
 from datetime import timedelta
@@ -9,16 +9,16 @@ from watchdog.core.agent import State
 from watchdog.core.session_states import ended_by, quiet_for, turn_over
 
 WORKING, IDLE, WAITING, BLOCKED, DONE = State.WORKING, State.IDLE, State.WAITING, State.BLOCKED, State.DONE
-ROWS = [  # said at 100: by hooks; listed, since; what it is
+ROWS = [  # reported by hooks at 100; listed in the file, since; result
     (WORKING, IDLE, 104.0, IDLE),  # Esc
     (WAITING, IDLE, 104.0, IDLE),  # Esc at a permission dialog
     (WAITING, WORKING, 104.0, WORKING),  # answered, and the tool runs
-    (WORKING, WAITING, 104.0, WAITING),  # a dialog that no hook told of
+    (WORKING, WAITING, 104.0, WAITING),  # a dialog that no hook reported
     (WORKING, IDLE, 97.0, IDLE),  # a hook that came late
     (WORKING, IDLE, 40.0, None),  # a file that is not kept up to date
-    (WORKING, IDLE, None, IDLE),  # one without a time says what is so now
+    (WORKING, IDLE, None, IDLE),  # without a time it is the current state
     (WORKING, WORKING, 104.0, None),
-    (IDLE, WORKING, 104.0, None),  # a hook tells of each prompt
+    (IDLE, WORKING, 104.0, None),  # a hook reports each prompt
     (BLOCKED, IDLE, 104.0, None),
     (DONE, IDLE, 104.0, None),
     (None, IDLE, 104.0, None),
@@ -30,7 +30,7 @@ ROWS = [  # said at 100: by hooks; listed, since; what it is
 def test_the_newer_word_counts(
     said: State | None, listed: State | None, since: float | None, state: State | None
 ) -> None:
-    """The file's, where it ends what was said and is not from before that."""
+    """The file's, if it ends the reported state and is not older."""
     assert ended_by(said, 100.0, listed, since) is state
 
 
@@ -46,15 +46,15 @@ def written(kind: str, at: str = "2026-11-29T20:30:43.328Z", what: str = "event_
         ([written("task_started"), written("turn_aborted"), written("message", what="response_item")], 1795984243.328),
         ([written("task_complete"), written("task_started")], None),
         ([written("task_complete"), written("task_started"), written("item_completed"), ""], None),
-        ([written("task_complete"), '{"type":"event_msg","payl'], 1795984243.328),  # it writes right now
-        ([written("task_complete", what="response_item")], None),  # words of the model
+        ([written("task_complete"), '{"type":"event_msg","payl'], 1795984243.328),  # a line is being written
+        ([written("task_complete", what="response_item")], None),  # text of the model
         ([written("task_complete", at="soon")], None),
         (["[" * 100_000 + '"event_msg"', '["event_msg"]', '{"type":"event_msg","payload":7}'], None),
         ([], None),
     ],
 )
 def test_the_last_turn_of_codex_is_over(lines: list[str], since: float | None) -> None:
-    """By the last word on a turn; what is no such line says nothing."""
+    """By the last record about a turn; other lines are ignored."""
     assert turn_over("codex", lines) == since
 
 
@@ -69,9 +69,9 @@ RESULT = told("user", content=[{"functionResponse": {"name": "write_file"}}])
 LATER = "2026-11-29T23:43:38.100Z"
 NEXT = told("user", at=LATER, content=[{"text": "please"}])
 ESC = told("info", content="Request cancelled.")
-# What Esc in a tool, or at a dialog, leaves behind it.
+# What follows the cancellation after Esc in a tool or at a dialog.
 CANCELLED = [told("gemini", content="", toolCalls=[{"name": "write_file", "status": "cancelled"}]), RESULT]
-# What stands behind it after Esc at a dialog.
+# What follows that after Esc at a dialog.
 AGAIN = [
     told("user", content=[{"text": "<session_context>"}]),
     told("gemini", content=[{"functionCall": {"name": "write_file"}}]),
@@ -98,11 +98,11 @@ UPDATED = '{"$set":{"lastUpdated":"2026-11-29T23:43:37.180Z"}}'
     ],
 )
 def test_a_person_broke_off_the_last_turn_of_gemini(lines: list[str], since: float | None) -> None:
-    """What is cancelled by that comes behind it; a prompt, or an answer, is of a turn that goes on."""
+    """The cancelled calls follow the cancellation; a prompt or an answer belongs to a turn that goes on."""
     assert turn_over("gemini", lines) == since
 
 
 def test_a_short_limit_asks_sooner() -> None:
-    """Before it has been silent for too long."""
+    """Before the agent has been silent for too long."""
     assert quiet_for(timedelta(minutes=15)) == timedelta(seconds=5)
     assert quiet_for(timedelta(seconds=4)) == timedelta(seconds=1)

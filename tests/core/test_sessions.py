@@ -1,4 +1,4 @@
-"""Whose a session is that a shared service works for, as far as that can be told."""
+"""Which agent owns a session of a shared service, as far as that can be known."""
 
 import pytest
 
@@ -18,11 +18,11 @@ TAKES_UP = Client("takes", MADE + 60, WEB, frozenset({ID}))
 ROWS = [
     ([ONE, ELSEWHERE], True, "one", ()),
     ([ONE, TWO], True, None, ("one", "two")),
-    ([ONE, UNWATCHED], True, None, ("one",)),  # it may be the one that nobody watches
+    ([ONE, UNWATCHED], True, None, ("one",)),  # the unwatched client may own it
     ([UNWATCHED], True, None, ()),
     ([ONE, REMOTE], True, None, ("one", "remote")),
     ([ONE, LATER], True, "one", ()),  # a fresh session is older than the later client
-    ([ONE, LATER], False, None, ("later", "one")),  # one that was taken up again may be anybody's
+    ([ONE, LATER], False, None, ("later", "one")),  # a resumed session may belong to any client
     ([ONE, TAKES_UP], False, "takes", ()),
     ([ELSEWHERE], True, None, ()),
     ([], True, None, ()),
@@ -31,10 +31,10 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("clients", "fresh", "agent", "perhaps"), ROWS)
-def test_it_is_of_who_alone_can_have_begun_it(
+def test_a_session_belongs_to_the_only_client_that_can_have_begun_it(
     clients: list[Client], fresh: bool, agent: str | None, perhaps: tuple[str, ...]
 ) -> None:
-    """Else it is nobody's, and whose it may be is known."""
+    """Otherwise it belongs to none, and the possible owners are listed."""
     found = whose(Session(ID, API, fresh), clients)
     assert (found.agent, found.perhaps) == (agent, perhaps)
     assert found.why
@@ -47,7 +47,7 @@ def test_the_order_of_clients_does_not_matter() -> None:
 
 
 def test_an_id_tells_when_it_was_made_or_nothing() -> None:
-    """Version 7 alone; whatever a hook calls a session must not break that."""
+    """Only version 7 does; any id that a hook sends must be handled."""
     made = made_at(ID)
     assert made is not None
     assert abs(made - MADE) < 1
@@ -56,7 +56,7 @@ def test_an_id_tells_when_it_was_made_or_nothing() -> None:
 
 
 def test_what_is_shared_is_said_once() -> None:
-    """Of each service and each session that may be its own; nothing where there is none."""
+    """Each service and each session that may be its own; empty if there is none."""
     assert shared_words([], []) == ""
     words = shared_words(["codex app-server[7]"] * 2, ["codex-api-x"])
     assert words.count("app-server[7]") == words.count("codex-api-x") == 1

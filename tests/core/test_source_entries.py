@@ -1,4 +1,4 @@
-"""The table of kinds of registries, held together with the modules that read them; entries as JSON."""
+"""The table of kinds of registries, compared with the modules that read them; entries as JSON."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ MODULES = Path(sources.__file__).parent
 
 
 def test_each_kind_has_a_module_and_each_module_that_discovers_is_in_the_table() -> None:
-    """A new one is a module with `discover`, and a line in the table; other modules there are parts of these."""
+    """A new kind is a module with `discover`, and a line in the table; other modules there are parts of these."""
     there = {path.stem for path in MODULES.glob("*.py") if "\ndef discover(" in path.read_text()}
     for kind in KINDS.keys() - there:
         pytest.fail(f"KINDS in watchdog/core/source_entries.py has {kind!r}: add watchdog/owner/sources/{kind}.py")
@@ -24,7 +24,7 @@ def test_each_kind_has_a_module_and_each_module_that_discovers_is_in_the_table()
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_line_of_the_table_says_all_that_documents_need(kind: str) -> None:
-    """What a path names, what the registry is, and what is a beat there; an entry that we never close is told of."""
+    """What a path names, what the registry is, and what a beat is there; a `told_of` kind has no entries to close."""
     one, where = KINDS[kind], f"{kind} in KINDS, watchdog/core/source_entries.py"
     assert one.place and one.registry and one.beat, f"{where}: `place`, `registry` and `beat` are missing"
     assert "|" not in one.registry + one.beat, f"{where}: they stand in a table"
@@ -32,7 +32,7 @@ def test_a_line_of_the_table_says_all_that_documents_need(kind: str) -> None:
 
 
 def test_an_entry_and_an_end_come_back_the_same() -> None:
-    """What was not said is not sent."""
+    """Unset fields are not sent."""
     entry = Entry("k", "t", "name", 1000, pid=7, tags=("a",), pane={"terminal": "tmux"}, stop=("x", "stop"))
     assert source_entries.entry_of(source_entries.entry_json(entry)) == entry
     assert "note" not in source_entries.entry_json(entry)
@@ -61,14 +61,14 @@ ENTRY = Entry(
 
 @pytest.mark.parametrize("entry", [ENTRY, Entry("k", "t", "n", 0), source_entries.unread_entry("a/", "no JSON", 7)])
 def test_an_entry_comes_back_as_it_was_said(entry: Entry) -> None:
-    """What was not said is not sent either."""
+    """Unset fields are not sent."""
     told = source_entries.entry_json(entry)
     assert source_entries.entry_of(json.loads(json.dumps(told))) == entry
     assert "boot_id" not in told
 
 
 def test_what_a_newer_helper_says_besides_is_left_out() -> None:
-    """A helper may outlive its daemon's version by one answer."""
+    """After an upgrade a helper of another version may send one more answer."""
     assert source_entries.entry_of({"key": "k", "token": "t", "name": "n", "uid": 0, "mood": "x"}).name == "n"
 
 
@@ -93,20 +93,20 @@ def test_what_a_newer_helper_says_besides_is_left_out() -> None:
     ],
 )
 def test_a_malformed_entry_is_refused(change: dict[str, object]) -> None:
-    """Another uid's words: each field has its type and its bound."""
+    """Another uid wrote it: each field has a type and a limit."""
     with pytest.raises(ValueError, match=r"is not what it may be|has a key"):
         source_entries.entry_of({"key": "k", "token": "t", "name": "n", "uid": 0, **change})
 
 
 @pytest.mark.parametrize("data", [None, [], "k", {"key": "k"}])
 def test_less_than_an_entry_is_refused(data: object) -> None:
-    """No object, or one that lacks what every entry has."""
+    """Not an object, or one that lacks a required field."""
     with pytest.raises(ValueError, match=r"one JSON object|missing"):
         source_entries.entry_of(data)
 
 
 def test_an_end_comes_back_as_it_was_said() -> None:
-    """Lists of JSON are tuples again."""
+    """JSON lists become tuples again."""
     end = EntryEnd("killed", "stalled", "daemon", 5.0, signal="SIGKILL", resumable=False, temp=("/tmp/s",))
     assert source_entries.end_of(json.loads(json.dumps(source_entries.end_json(end)))) == end
     with pytest.raises(ValueError, match="ended_at"):
@@ -114,7 +114,7 @@ def test_an_end_comes_back_as_it_was_said() -> None:
 
 
 def test_an_entry_that_cannot_be_read_has_a_name_all_the_same() -> None:
-    """Its words are made printable: they go into the log."""
+    """Its texts are made printable, as they are logged."""
     unread = source_entries.unread_entry("", "bad\x1b[2J", 7)
     assert (unread.key, unread.name, unread.uid) == ("/", "/", 7)
     assert "\x1b" not in unread.unread

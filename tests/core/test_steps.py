@@ -1,4 +1,4 @@
-"""What a step of the wall clock takes from the age of what was put away before it."""
+"""How a step of the wall clock distorts the age of what was stored before it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +13,7 @@ steps = st.timedeltas(timedelta(days=-30), timedelta(days=400))
 
 
 def test_only_what_the_time_since_boot_does_not_explain_is_a_step() -> None:
-    """Suspend is in both; a small one is slewing; over a restart of the machine nothing is known."""
+    """Both clocks include suspend; a small difference is slewing; across a reboot nothing is known."""
     former = ClockReading(NOW, 100.0, "boot")
     for passed, seconds, step in (
         (60.0, 60.0, 0.0),
@@ -35,7 +35,7 @@ def test_only_what_the_time_since_boot_does_not_explain_is_a_step() -> None:
 def test_nothing_falls_due_before_its_time_however_the_clock_is_set(
     story: list[tuple[timedelta, timedelta]], put_after: int, rest: timedelta, keep: timedelta
 ) -> None:
-    """Safety: something is put away between steps; by the wall clock and the credit it is never due too early."""
+    """Safety: something stored between steps is never due too early by the wall clock plus the credit."""
     wall, true, known, put = NOW, timedelta(), list[ClockStep](), None
     for number, (passed, by) in enumerate([*story, (rest, timedelta())]):
         if number == put_after:

@@ -28,7 +28,7 @@ def test_a_subordinate_uid_counts_for_its_user_and_every_other_for_itself() -> N
 
 @pytest.mark.parametrize("second", [(100_050, 100), (99_950, 100), (100_010, 10), (99_000, 5000)])
 def test_of_ranges_that_overlap_the_first_one_counts(second: tuple[int, int]) -> None:
-    """Whatever they share is the earlier line's; the rest of the later one is its own."""
+    """The overlap belongs to the earlier line; the rest of the later one stays its own."""
     first, size = second
     users = UserMap([Range(100_000, 100, 1000), Range(first, size, 1001)])
     for uid in range(98_990, 104_010):
@@ -37,13 +37,13 @@ def test_of_ranges_that_overlap_the_first_one_counts(second: tuple[int, int]) ->
 
 
 def test_the_ranges_of_a_name_without_an_account_count_together() -> None:
-    """So nobody gets a share for each of them."""
+    """So no user gets a share for each of them."""
     users, _ = parse_subuid("gone:300000:10\ngone:400000:10\n", NAMES.get)
     assert {users.user_of(uid) for uid in (300_000, 300_009, 400_005)} == {300_000}
 
 
-def test_bad_lines_are_told_and_the_others_count() -> None:
-    """Comments and empty lines are none; a few are told, not thousands."""
+def test_bad_lines_are_reported_and_the_others_count() -> None:
+    """Comments and empty lines are skipped; a few problems are reported, not thousands."""
     bad = ["alice", "alice:1", ":5:5", "alice:-1:5", "alice:4294967290:65536", "alice:x:1", "alice:1:1:1", "alice:٣:1"]
     users, problems = parse_subuid("\n".join(["# a comment", "", *bad, "alice:100000:10"]), NAMES.get)
     assert users.user_of(100_005) == 1000
@@ -52,7 +52,7 @@ def test_bad_lines_are_told_and_the_others_count() -> None:
 
 
 def test_a_huge_file_is_cut_and_costs_a_moment() -> None:
-    """A host with thousands of users; more ranges than the limit are told."""
+    """A host with thousands of users; ranges beyond the limit are reported."""
     lines = [f"{1000 + n}:{100_000 + 65_536 * n}:65536" for n in range(MOST_RANGES + 1)]
     began = time.monotonic()
     users, problems = parse_subuid("\n".join(lines), NAMES.get)

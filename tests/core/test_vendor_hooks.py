@@ -1,4 +1,4 @@
-"""The documented events of each vendor, as tables: what each means as a beat, and what tells its agent to stop."""
+"""The documented events of each vendor, as tables: the beat for each, and the answer that stops its agent."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -70,7 +70,7 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
         {"background_tasks": [{"id": "s1", "type": "subagent", "status": "running"}], "session_crons": []},
         {**RESTS, "goes_on": True, "note": "idle; continues by itself: 1 background task"},
     ),
-    # A server in the background of a person's session may be meant to run for days.
+    # A background server in an interactive session may be meant to run for days.
     (
         "claude",
         "Stop",
@@ -97,7 +97,7 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
     ("claude", "SessionEnd", {"reason": "prompt_input_exit"}, DONE),
     ("claude", "SessionEnd", {"reason": "other"}, DONE),
     ("claude", "SomethingNew", {}, SIGN),
-    # What a subagent does says nothing of the main thread, which may rest meanwhile.
+    # A subagent's events say nothing about the main thread, which may be idle meanwhile.
     (
         "claude",
         "PreToolUse",
@@ -164,20 +164,20 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
         {"error": {"name": "ProviderAuthError", "data": {"message": "key sk-1"}}},
         {"state": "waiting", "tool": "", "note": "its turn failed: ProviderAuthError"},
     ),
-    # By a person's Escape, or by the abort that we asked for: nobody is asked anything.
+    # Aborted by a person's Escape, or at our request: no person is asked anything.
     ("opencode", "session.error", {"error": {"name": "MessageAbortedError"}}, RESTS),
     ("opencode", "session.error", {"error": {"name": "MessageAbortedError"}, "busy": 1}, SIGN),
 ]
 
 
 def without_calls(words: Fields | None) -> Fields | None:
-    """Without what a prompt is about; that has tests of its own."""
+    """Without the key of the call that a prompt is about; that has tests of its own."""
     return None if words is None else {key: word for key, word in words.items() if key not in ("asks", "answered")}
 
 
 @pytest.mark.parametrize(("vendor", "name", "fields", "words"), ROWS, ids=[f"{v}-{n}" for v, n, _, _ in ROWS])
 def test_an_event_is_a_beat(vendor: str, name: str, fields: Fields, words: Fields | None) -> None:
-    """As its vendor documents it; what comes out is a beat that the daemon takes."""
+    """As its vendor documents it; the result is a beat that the daemon accepts."""
     event = {"session_id": "s", "cwd": "/srv/p", "hook_event_name": name, **fields}
     said = words_of_event(vendor, event, {}, main=True)
     assert without_calls(said) == words
@@ -196,7 +196,7 @@ def test_the_end_of_a_session_is_not_the_end_of_the_script_around_it(
 
 @pytest.mark.parametrize("damage", [None, [], "x", 7, {"a": 1}, True, 1e400, "9" * 40, -3])
 def test_no_event_is_too_strange(damage: object) -> None:
-    """A vendor may change its fields; a hook that fails would disturb the agent."""
+    """A vendor may change its fields, and a failing hook would disturb the agent."""
     fields = ("tool_name", "tool_input", "source", "reason", "error", "status", "background_tasks", "transcript_path")
     for vendor, name, _, _ in ROWS:
         event: Fields = {"hook_event_name": name, **dict.fromkeys(fields, damage), "tool_input": {"timeout": damage}}
@@ -206,7 +206,7 @@ def test_no_event_is_too_strange(damage: object) -> None:
 
 
 def test_the_users_own_limit_of_shell_commands_counts() -> None:
-    """BASH_DEFAULT_TIMEOUT_MS; what the call asks for goes before."""
+    """BASH_DEFAULT_TIMEOUT_MS, unless the call sets its own."""
     event: Fields = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {}}
     for environ, limit in (({"BASH_DEFAULT_TIMEOUT_MS": "1800000"}, 1800), ({"BASH_DEFAULT_TIMEOUT_MS": "x"}, 120)):
         words = words_of_event("claude", event, environ, main=True)
@@ -243,7 +243,7 @@ ANSWERS = [
     ([call("PreToolUse", "s"), NOTIFIED, call("PostToolUseFailure", "s")], State.WORKING),
     ([NOTIFIED, call("PreToolUse", "s")], State.WORKING),
     ([call("PreToolUse", "s"), NOTIFIED, call("PostToolUse", "s"), NOTIFIED], State.WAITING),
-    # Of two who may be asked the one that goes on is not.
+    # Of two subagents that may be asked, the one that continues is not.
     ([call("PreToolUse", "s"), call("PreToolUse", "t"), NOTIFIED, call("PostToolUse", "t")], State.WAITING),
     (
         [
@@ -261,7 +261,9 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("events", "state"), ANSWERS)
 def test_a_subagents_prompt_is_over_with_the_call_that_it_was_about(events: list[Fields], state: State) -> None:
-    """Another call, another subagent or a prompt of the main thread leaves it waiting: who waits is never ended."""
+    """Another call, another subagent or a prompt of the main thread leaves it waiting: a waiting agent is never
+    killed.
+    """
     agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
     for number, event in enumerate(events):
         agent.beat(beat_of_json(words_of_event("claude", event, {}, main=True))[0], number, datetime.now(UTC))
@@ -273,9 +275,9 @@ RUNNING: Fields = {"background_tasks": [{"id": "t", "type": "subagent", "status"
 RESTING = [
     ("claude", [{"hook_event_name": "Stop", **RUNNING}], True),
     ("claude", [{"hook_event_name": "Stop", "background_tasks": []}], False),
-    ("claude", [{"hook_event_name": "Stop"}], False),  # before 2.1 nothing was told of them
+    ("claude", [{"hook_event_name": "Stop"}], False),  # before 2.1 they were not reported
     ("claude", [{"hook_event_name": "Stop", **RUNNING}, call("PreToolUse", "t"), call("PostToolUse", "t")], True),
-    # Its own prompt after a minute says nothing of its tasks.
+    # Its idle notification after a minute says nothing about its tasks.
     (
         "claude",
         [
@@ -293,7 +295,7 @@ RESTING = [
         ],
         False,
     ),
-    # Codex tells of no tasks, but of each subagent's turn.
+    # Codex reports no tasks, but each subagent's turn.
     ("codex", [{"hook_event_name": "UserPromptSubmit", **SUBAGENT}, {"hook_event_name": "Stop"}], True),
     ("codex", [{"hook_event_name": "SubagentStart", **SUBAGENT}, {"hook_event_name": "Stop"}], True),
     (
@@ -313,7 +315,9 @@ RESTING = [
 def test_an_agent_that_rests_until_its_subagents_wake_it_is_not_simply_idle(
     vendor: str, events: list[Fields], rests_on: bool
 ) -> None:
-    """Its promise is kept: a subagent that stalls would never be found. A daemon after us takes it for blocked."""
+    """Its promise stays in force: otherwise a stalled subagent would never be found. A later daemon sees it as
+    blocked.
+    """
     agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
     for number, event in enumerate(events):
         words = words_of_event(vendor, event, {}, main=True)
@@ -324,29 +328,29 @@ def test_an_agent_that_rests_until_its_subagents_wake_it_is_not_simply_idle(
     assert agent.heartbeat.excused is not rests_on
 
 
-def test_the_list_of_its_vendor_says_what_no_hook_tells() -> None:
-    """A person's answer to a subagent's question fires none: `busy`, later than the question, ends the wait."""
+def test_the_vendors_session_list_reports_what_no_hook_does() -> None:
+    """A person's answer to a subagent's question fires no hook: `busy`, later than the question, ends the wait."""
     agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
     now = datetime.now(UTC)
-    assert newer_beat(agent.heartbeat, State.WORKING, now.timestamp()) is None  # it has said nothing yet
+    assert newer_beat(agent.heartbeat, State.WORKING, now.timestamp()) is None  # it has not beaten yet
     agent.beat(beat_of_json(words_of_event("claude", NOTIFIED, {}, main=True))[0], 1.0, now)
-    assert newer_beat(agent.heartbeat, State.WORKING, now.timestamp() - 6) is None  # of before the question
+    assert newer_beat(agent.heartbeat, State.WORKING, now.timestamp() - 6) is None  # older than the question
     assert newer_beat(agent.heartbeat, State.WORKING, None) is None
     assert newer_beat(agent.heartbeat, State.WAITING, now.timestamp() + 1) is None
     said = newer_beat(agent.heartbeat, State.WORKING, now.timestamp() + 1)
     assert said is not None
     agent.beat(said, 2.0, now + timedelta(seconds=2))
     assert (agent.heartbeat.said.state, agent.heartbeat.said.promised) == (State.WORKING, True)
-    # And of two subagents the one that is asked, while the other goes on.
+    # And with two subagents, the one that is asked while the other continues.
     said = newer_beat(agent.heartbeat, State.WAITING, now.timestamp() + 3)
     assert said is not None
     assert said.state is State.WAITING
     agent.beat(beat_of_json(words_of_event("claude", {"hook_event_name": "StopFailure"}, {}, main=True))[0], 3.0, now)
-    assert newer_beat(agent.heartbeat, State.WORKING, now.timestamp() + 9) is None  # what failed is tried by nobody
+    assert newer_beat(agent.heartbeat, State.WORKING, now.timestamp() + 9) is None  # a failed turn is not retried
 
 
-def test_the_transcript_is_told_with_the_main_threads_words() -> None:
-    """A subagent has one of its own."""
+def test_the_transcript_comes_with_the_main_threads_events() -> None:
+    """A subagent has a transcript of its own."""
     event: Fields = {"hook_event_name": "Stop", "transcript_path": "/h/t.jsonl"}
     assert words_of_event("claude", event, {}, main=True) == {**RESTS, "transcript": "/h/t.jsonl"}
     said = words_of_event("claude", {**event, "agent_id": "a"}, {}, main=True)
@@ -356,7 +360,7 @@ def test_the_transcript_is_told_with_the_main_threads_words() -> None:
 
 
 def test_without_a_person_a_command_in_the_background_keeps_its_promise() -> None:
-    """`claude -p` goes on after its turn until that is over, and nobody will prompt it."""
+    """`claude -p` continues after its turn until the command is over, and no person will prompt it."""
     event: Fields = {"hook_event_name": "Stop", "background_tasks": [{"id": "b", "type": "shell"}]}
     for entrypoint, goes_on in (("sdk-cli", True), ("cli", False)):
         words = words_of_event("claude", event, {"CLAUDE_CODE_ENTRYPOINT": entrypoint}, main=True)
@@ -376,7 +380,7 @@ def test_without_a_person_a_command_in_the_background_keeps_its_promise() -> Non
     ],
 )
 def test_an_answer_that_stops_is_the_end_of_the_turn(vendor: str, fields: Fields, ends: bool) -> None:
-    """No other hook tells of it; what is only denied, or a subagent's, ends no turn."""
+    """No other hook reports it; a denial, or a subagent's stop, ends no turn."""
     answer = stop_answer(vendor, fields, R)
     assert answer is not None
     assert ends_turn(fields, answer) is ends
@@ -416,12 +420,12 @@ STOPS: list[tuple[str, str, Fields | None]] = [
 
 @pytest.mark.parametrize(("vendor", "name", "answer"), STOPS, ids=[f"{v}-{n}" for v, n, _ in STOPS])
 def test_stop_in_the_vendors_own_words(vendor: str, name: str, answer: Fields | None) -> None:
-    """Only what that vendor takes at that event: Codex fails a hook that says `continue` before a tool, and runs it."""
+    """Only what that vendor accepts for that event: Codex rejects `continue` before a tool, and runs the tool."""
     assert stop_answer(vendor, {"hook_event_name": name}, R) == answer
 
 
 def test_a_session_begins_once() -> None:
-    """The event at which the daemon may take its time."""
+    """Only at that event may the daemon take its time."""
     assert begins("claude", {"hook_event_name": "SessionStart"})
     assert not begins("claude", {"hook_event_name": "PreToolUse"})
     assert not begins("claude", {})

@@ -1,6 +1,6 @@
-"""What the programs really send, as tests/vendors recorded it, and what our table makes of it, event for event.
+"""Real payloads of the programs, as recorded by tests/vendors, and what our table makes of them, event by event.
 
-`RECORD=1 make vendors` records anew, for each version that it plays.
+`RECORD=1 make vendors` records them again, for each version that it runs.
 """
 
 import json
@@ -43,7 +43,7 @@ def events_in(path: Path) -> list[Event]:
 
 
 def replay(vendor: str, events: list[Event]) -> list[Then]:
-    """What an agent is after each event."""
+    """The agent's state after each event."""
     agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
     seen = []
     for number, event in enumerate(events):
@@ -64,25 +64,25 @@ def replay(vendor: str, events: list[Event]) -> list[Then]:
 
 
 def recorded(vendor: str, step: str) -> pytest.MarkDecorator:
-    """The events of that step, of every version that was recorded."""
+    """The events of that step, for each recorded version."""
     paths = [path for path in FILES if path.parent.name.startswith(f"{vendor}-") and path.stem == step]
     assert paths, f"{vendor}: nobody has recorded {step!r}"
     return pytest.mark.parametrize("events", [pytest.param(events_in(path), id=path.parent.name) for path in paths])
 
 
 def of(seen: list[Then], name: str, **fields: object) -> list[Then]:
-    """Those after such an event."""
+    """The states after events of that name."""
     return [one for one in seen if one.name == name and all(one.event.get(k) == v for k, v in fields.items())]
 
 
 def from_subagent(events: list[Event]) -> list[Event]:
-    """The same events, sent by a subagent; its prompts and ends are none of the main thread's."""
+    """The same events as a subagent sends them; its prompts and ends are not the main thread's."""
     return [{**event, "agent_id": "s1"} for event in events if "tool_name" in event or "notification_type" in event]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_each_event_is_a_beat(path: Path) -> None:
-    """None is refused, and each session of a process that has one alone is the same one."""
+    """None is rejected, and a process with a single session always reports the same one."""
     vendor = path.parent.name.partition("-")[0]
     seen = replay(vendor, events_in(path))
     assert seen
@@ -91,7 +91,7 @@ def test_each_event_is_a_beat(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_nothing_of_a_machine_is_recorded(path: Path) -> None:
-    """No directory, host, address, time, process or long number of who recorded it."""
+    """No directory, host, address, time, pid or long number of the recording machine."""
     found = re.findall(
         r"/(?:home|root|Users|opt|work)/|aw-\w+|\w+://[^\s\"]+|\w@\w+\.\w|20\d\d-\d\d|\b(?!1000000000000\b)[1-9]\d{4,}\b",
         path.read_text(),
@@ -124,7 +124,7 @@ def test_claude_a_question_is_over_with_its_answer(events: list[Event]) -> None:
 
 @recorded("claude", "a_question_of_the_model")
 def test_claude_a_subagents_question_is_over_with_its_answer(events: list[Event]) -> None:
-    """Nothing else tells of it: it waited for ever, and who waits is never found stalled."""
+    """Nothing else reports it: it once waited for ever, and a waiting agent is never found stalled."""
     seen = replay("claude", from_subagent(events))
     assert of(seen, "PreToolUse")[0].state is State.WAITING
     assert (seen[-1].state, seen[-1].asks) == (State.WORKING, frozenset())
@@ -132,7 +132,7 @@ def test_claude_a_subagents_question_is_over_with_its_answer(events: list[Event]
 
 @recorded("claude", "subagent_asks")
 def test_claude_a_subagent_works_in_the_background(events: list[Event]) -> None:
-    """The call that begins it is over at once, and the turn with it; then its own events come, with its id."""
+    """The call that starts it is over at once, and the turn too; then its own events follow, with its id."""
     seen = replay("claude", events)
     assert of(seen, "PostToolUse", tool_name="Agent")[0].tool is None
     rests = of(seen, "Stop")[0]
@@ -142,7 +142,7 @@ def test_claude_a_subagent_works_in_the_background(events: list[Event]) -> None:
 
 @recorded("claude", "background_command")
 def test_claude_goes_on_by_itself(events: list[Event]) -> None:
-    """The end of a background task is a prompt that nobody typed."""
+    """The end of a background task is a prompt that no person typed."""
     seen = replay("claude", events)
     first, last = of(seen, "Stop")
     assert first.note == "idle; continues by itself: 1 background task"
@@ -153,7 +153,7 @@ def test_claude_goes_on_by_itself(events: list[Event]) -> None:
 
 @recorded("claude", "compaction")
 def test_claude_rests_over_a_compaction(events: list[Event]) -> None:
-    """PreCompact, the ends of subagents that nobody began, a session that begins, PostCompact: no state."""
+    """PreCompact, ends of subagents that never started, a session start, PostCompact: none changes the state."""
     seen = replay("claude", events)
     began = next(number for number, one in enumerate(seen) if one.name == "PreCompact")
     assert {one.name for one in seen[began:]} >= {"PreCompact", "SubagentStop", "SessionStart", "PostCompact"}
@@ -176,7 +176,7 @@ def test_claude_a_failed_turn_has_no_stop(events: list[Event]) -> None:
 
 @recorded("codex", "events_of_a_turn")
 def test_codex_a_turn(events: list[Event]) -> None:
-    """Its exec_command is told as `Bash`."""
+    """Its exec_command is reported as `Bash`."""
     seen = replay("codex", events)
     before = of(seen, "PreToolUse")[0]
     assert (before.tool, set(before.event["tool_input"])) == ("Bash", {"command"})
@@ -186,7 +186,7 @@ def test_codex_a_turn(events: list[Event]) -> None:
 
 @recorded("codex", "a_command_beyond_its_yield")
 def test_codex_a_long_command_has_no_end(events: list[Event]) -> None:
-    """It goes on in the background after ten seconds: the turn's end ends the tool."""
+    """It continues in the background after ten seconds: the end of the turn ends the tool."""
     seen = replay("codex", events)
     assert not of(seen, "PostToolUse")
     rests = of(seen, "Stop")[0]
@@ -195,7 +195,7 @@ def test_codex_a_long_command_has_no_end(events: list[Event]) -> None:
 
 @recorded("codex", "subagent_stalls")
 def test_codex_a_subagents_prompt_is_not_the_main_threads(events: list[Event]) -> None:
-    """It comes with the subagent's id, in the main thread's session; the main thread's tool and state stay."""
+    """It has the subagent's id and the main thread's session; the main thread's tool and state stay."""
     (prompt,) = [event for event in events if event_name(event) == "UserPromptSubmit" and "agent_id" in event]
     assert prompt["session_id"] == events[0]["session_id"]
     in_a_tool = [event for event in events if "agent_id" not in event][:3]
@@ -208,7 +208,7 @@ def test_codex_a_subagents_prompt_is_not_the_main_threads(events: list[Event]) -
 
 @recorded("codex", "permission_dialog")
 def test_codex_an_answered_prompt_is_over(events: list[Event]) -> None:
-    """The prompt's call has a description that the call itself has not."""
+    """The call in the prompt has a description that the call itself lacks."""
     seen = replay("codex", events)
     asked, ended = of(seen, "PermissionRequest")[0], of(seen, "PostToolUse")[0]
     assert asked.event["tool_input"] != ended.event["tool_input"]
@@ -220,7 +220,7 @@ def test_codex_an_answered_prompt_is_over(events: list[Event]) -> None:
 
 @recorded("codex", "Esc_in_a_turn")
 def test_codex_tells_of_esc(events: list[Event]) -> None:
-    """Interrupt: it is at its prompt."""
+    """Interrupt: it is back at its prompt."""
     seen = replay("codex", events)
     assert of(seen, "Interrupt")[0].state is State.IDLE
 
@@ -230,7 +230,7 @@ def test_codex_tells_of_esc(events: list[Event]) -> None:
 
 @recorded("gemini", "events_of_a_turn")
 def test_gemini_looks_at_its_memory_before_and_after_each_tool(events: list[Event]) -> None:
-    """PreCompress says nothing of state or tool."""
+    """PreCompress changes neither state nor tool."""
     seen = replay("gemini", events)
     pairs = [(before, one) for before, one in pairwise(seen) if one.name == "PreCompress"]
     assert len(pairs) > 1
@@ -258,7 +258,7 @@ def test_gemini_an_answered_prompt_is_over(events: list[Event]) -> None:
 
 @recorded("gemini", "a_question_of_the_model")
 def test_gemini_a_question_is_over_with_its_answer(events: list[Event]) -> None:
-    """Its tool asks, and a notification besides."""
+    """Its tool asks, and a notification follows."""
     seen = replay("gemini", events)
     assert of(seen, "BeforeTool", tool_name="ask_user")[0].state is State.WAITING
     assert of(seen, "AfterTool")[-1].state is State.WORKING

@@ -1,4 +1,4 @@
-"""What a process of each vendor looks like in /proc, and what its agent is called."""
+"""How a process of each vendor looks in /proc, and how its agent is named."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ ROWS = [
     ("claude", ["claude"], f"{HOME}/.local/share/claude/versions/2.1.197", "native"),
     ("claude", [f"{HOME}/.local/bin/claude", "-p", "go"], f"{HOME}/.local/share/claude/versions/2.1.197", "native"),
     ("claude", ["2.1.197"], f"{HOME}/.local/share/claude/versions/2.1.197 (deleted)", "native"),  # after an update
-    ("claude", ["claude"], NODE, "native"),  # it wrote its title over its words
+    ("claude", ["claude"], NODE, "native"),  # it overwrote its argv with its title
     ("claude", ["node", "/usr/local/bin/claude", "--resume"], NODE, "script"),
     ("claude", ["node", "--no-warnings", f"{HOME}/n/@anthropic-ai/claude-code/cli.js"], NODE, "script"),
     ("claude", ["/bin/sh", "-c", "agent-watchdog beat --from claude"], "/usr/bin/dash", None),
@@ -40,12 +40,12 @@ ROWS = [
 
 @pytest.mark.parametrize(("vendor", "argv", "executable", "how"), ROWS)
 def test_a_process_is_the_vendors_program(vendor: str, argv: list[str], executable: str, how: str | None) -> None:
-    """By what it was called, and by its file."""
+    """By its argv and its program file."""
     assert runs_as(vendor, argv, executable) == how
 
 
 def test_a_launcher_only_starts_another_program() -> None:
-    """A login shell has a dash before its name; npm and npx write what they do over their words."""
+    """A login shell has a dash before its name; npm and npx overwrite their argv with what they do."""
     for argv in (["sh", "-c", "x"], ["-bash"], ["/usr/bin/env", "claude"], ["npm exec @openai/codex"], ["timeout"]):
         assert is_launcher(argv)
     for argv in (["python3", "orchestrate.py"], ["claude"], ["node", "x.js"], ["make"], []):
@@ -59,21 +59,21 @@ def test_a_launcher_only_starts_another_program() -> None:
         *("fish --init-command cd", "bash -s word", "sh -is -- word"),
     ],
 )
-def test_a_shell_that_was_told_nothing_to_run_is_a_persons(words: str) -> None:
-    """Also one that was told what to do first, or with which arguments."""
+def test_a_shell_without_a_command_is_interactive(words: str) -> None:
+    """Also one with an init file or with arguments."""
     assert is_prompt(words.split())
 
 
 @pytest.mark.parametrize(
     "words", ["sh -c x", "bash -lic x", "bash script", "bash -euo pipefail script -s", "env sh", ""]
 )
-def test_a_shell_that_runs_a_script_is_nobodys(words: str) -> None:
-    """Its pane was made for that."""
+def test_a_shell_that_runs_a_script_is_not_interactive(words: str) -> None:
+    """Its pane was made for the script."""
     assert not is_prompt(words.split())
 
 
-def test_its_name_tells_program_place_and_process() -> None:
-    """A name that the daemon takes, whatever the directory is called."""
+def test_a_name_has_program_directory_and_pid() -> None:
+    """It is a name that the daemon accepts, whatever the directory is called."""
     assert agent_name("claude", "/srv/api/", 4711) == "claude-api-4711"
     assert agent_name("codex", "/home/ada/my proj (ü)", 7) == "codex-my-proj-----7"
     for directory in ("", "/", "relative", "/" + "x" * 300, "/a\nb"):
@@ -106,12 +106,12 @@ def test_its_name_tells_program_place_and_process() -> None:
     ],
 )
 def test_a_command_line_holds_a_first_prompt_or_leaves_it_to_a_person(vendor: str, line: str, unprompted: bool) -> None:
-    """What stands behind an option may be its value: in doubt it was not prompted."""
+    """A word after an option may be its value: in doubt there is no prompt."""
     assert is_unprompted(vendor, line.split()) is unprompted
 
 
 def test_any_program_may_have_a_vendors_name() -> None:
-    """A script of it, too; that it speaks for one is told by its marker."""
+    """So may a script; whether it beats for an agent is decided by its marker."""
     assert is_called("claude", ["bash", "/srv/claude"])
     assert is_called("claude", ["claude"])
     assert not is_called("claude", ["bash", "/srv/other", "claude"])
@@ -119,7 +119,7 @@ def test_any_program_may_have_a_vendors_name() -> None:
 
 
 def test_each_vendor_has_a_module_that_is_in_the_table() -> None:
-    """A file of its own, of its name."""
+    """A file with its name."""
     there = {path.stem for path in Path(vendors.__file__).parent.glob("*.py")} - {"__init__", "vendor"}
     for name in there - KNOWN.keys():
         pytest.fail(f"core/vendors/{name}.py is known to nobody: add it to _ALL in watchdog/core/vendors/__init__.py")
@@ -127,8 +127,8 @@ def test_each_vendor_has_a_module_that_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_what_is_said_of_a_vendor_goes_together(name: str) -> None:
-    """What has hooks has a file for them, and kinds of events that are understood."""
+def test_the_fields_of_a_vendor_are_consistent(name: str) -> None:
+    """A vendor with hooks has a file for them, and its events have known kinds."""
     vendor, where = KNOWN[name], f"watchdog/core/vendors/{name}.py"
     assert vendor.name == name, f"{where}: is not its name"
     assert bool(vendor.events) == (name in FILES), f"{where}: has hooks, or watchdog/cli/vendor_settings.py has a file"

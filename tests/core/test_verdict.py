@@ -19,7 +19,7 @@ def seconds(value: float) -> timedelta:
 
 
 def seen(**signals: object) -> Observation:
-    """A living agent that promised, has beaten, and says nothing else."""
+    """A living agent that has promised and sent beats, and nothing else."""
     base: dict[str, object] = {"presence": Presence.ALIVE, "promised": True, "has_beaten": True}
     return Observation(**{**base, **signals})  # type: ignore[arg-type]
 
@@ -219,7 +219,7 @@ def test_the_first_line_that_fits_wins(observation: Observation, expected: Verdi
 
 
 def test_starting_is_overdue_after_the_limit() -> None:
-    """Who never gave a pid, or promised and never beat, has failed to start after start_limit."""
+    """An agent that never gave a pid, or promised and never beat, has failed to start after start_limit."""
     assert judge(seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(300)), POLICY).overdue
     assert judge(seen(presence=Presence.NO_PID, promised=False, age=seconds(300)), POLICY).overdue
     assert judge(seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(300), members=1), POLICY).overdue
@@ -229,8 +229,8 @@ def test_starting_is_overdue_after_the_limit() -> None:
     assert judge(seen(has_beaten=False, age=seconds(400), forgiven=seconds(100)), POLICY).overdue
 
 
-def test_who_shows_activity_has_started() -> None:
-    """Whatever its hooks say: no failed start, for busy_limit; then it is one."""
+def test_an_agent_that_shows_activity_has_started() -> None:
+    """Whatever its hooks report: it is no failed start for busy_limit; then it is one."""
     works = seen(has_beaten=False, age=seconds(300), activity="its pane changes")
     assert not judge(works, POLICY).overdue
     assert "its pane changes" in judge(works, POLICY).line
@@ -247,7 +247,7 @@ def test_a_slow_rhythm_gets_a_long_start() -> None:
 
 
 def test_one_confirming_look_follows_a_start_even_with_confirm_one() -> None:
-    """confirm_sweeps = 1 still gives one look of grace after the daemon's own start."""
+    """confirm_sweeps = 1 still allows one more check after the daemon's own start."""
     policy = Policy(confirm_sweeps=1)
 
     assert judge(seen(silence=seconds(500), first_look=True), policy).verdict == Verdict.LATE
@@ -281,8 +281,8 @@ observations = st.builds(
 )
 
 
-def test_a_start_is_not_overdue_while_nobody_could_be_heard() -> None:
-    """Its first beat, or its pid, may have been refused; believed up to wait_limit."""
+def test_a_start_is_not_overdue_while_no_agent_could_be_heard() -> None:
+    """Its first beat, or its pid, may have been rejected; accepted up to wait_limit."""
     heard, unheard = (
         seen(age=seconds(5000), has_beaten=False),
         seen(age=seconds(5000), has_beaten=False, channel_lost=True),
@@ -295,7 +295,7 @@ def test_a_start_is_not_overdue_while_nobody_could_be_heard() -> None:
 
 @given(observations)
 def test_no_healthy_agent_is_ever_stalled(observation: Observation) -> None:
-    """Whatever else is seen: these are never STALLED."""
+    """Whatever else is observed, these are never STALLED."""
     if judge(observation, POLICY).verdict is not Verdict.STALLED:
         return
 
@@ -314,7 +314,7 @@ def test_no_healthy_agent_is_ever_stalled(observation: Observation) -> None:
 
 @given(observations, st.floats(0, 1, exclude_max=True), st.booleans())
 def test_what_stands_is_not_changed_by_time_alone(observation: Observation, part: float, renewed: bool) -> None:
-    """At each instant before its end, with a renewing beat on the way or without, the verdict is the same."""
+    """At each instant before that time is over, with or without a bare beat meanwhile, the verdict is the same."""
     before = judge(observation, POLICY)
     passed = before.stands * part
     progress, ttl = observation.progress_age, observation.ttl_left
@@ -334,7 +334,7 @@ def test_what_stands_is_not_changed_by_time_alone(observation: Observation, part
 
 @given(observations)
 def test_a_missing_signal_never_makes_it_worse(observation: Observation) -> None:
-    """GONE needs proof: only an absent main process gives it; an unknown one gives UNKNOWN."""
+    """GONE needs proof: only a main process that is ABSENT gives it; an unknown one gives UNKNOWN."""
     verdict = judge(observation, POLICY).verdict
 
     if observation.status is not Status.QUEUED:
@@ -372,7 +372,7 @@ def test_activity_delays_a_first_beat_as_it_delays_a_late_one(age: float, activi
 
 
 def test_a_mute_agent_whose_child_works_on_is_stalled_busy_limit_after_its_own_limit() -> None:
-    """P17: with the defaults an hour and two minutes after its last beat, as agent-watchdog(7) says."""
+    """Case P17: with the defaults an hour and two minutes after its last beat, as agent-watchdog(7) says."""
     policy = Policy()
     assert (policy.after, policy.busy_limit) == (seconds(120), seconds(3600))
     for silence, verdict in ((3719, Verdict.LATE), (3720, Verdict.STALLED)):

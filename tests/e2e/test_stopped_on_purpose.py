@@ -110,7 +110,7 @@ def test_an_agent_stopped_by_an_unknown_process_is_a_stall(world: World) -> None
     libc.ptrace(PTRACE_DETACH, pid, None, None)
 
 
-def test_why_says_that_a_stranger_stopped_it_and_what_lets_it_go_on(world: World) -> None:
+def test_why_says_that_a_stranger_stopped_it_and_how_to_continue_it(world: World) -> None:
     """SIGSTOP leaves no other trace. Held, so that it stays a stalled agent that is looked at."""
     world.start()
     world.registered("stopped", *world.script("agent.py", "beat=0.3/3"))

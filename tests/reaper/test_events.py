@@ -1,4 +1,4 @@
-"""What lies about is reported once, and again when it came back; a trouble once for each."""
+"""A leftover is reported once, and again when it came back; a problem is reported once."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from watchdog.telemetry.logger import EventLogger
 
 
 class Bound(Recorder):
-    """Keeps what is logged with facts, too."""
+    """Also records what is logged with bound facts."""
 
     def bind(self, **fields: object) -> EventLogger:
         return self

@@ -1,4 +1,4 @@
-"""The reaper's own acts: in the history before and after, and what stays as it is told once, not in each round."""
+"""The reaper's own actions: recorded before and after; what stays is reported once, not in each round."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ KEPT, FAILED, DONE = HookOutcome.KEPT, HookOutcome.FAILED, HookOutcome.DONE
 
 
 def play(place: Path, *answers: HookResult | Exception, by: str = "daemon", observe: bool = False) -> list[str]:
-    """One leftover, acted on as often as there are answers; and events of the history."""
+    """Act on one leftover once per answer; return the actions and the events of the history in order."""
     file = place / "config.toml"
     file.write_text(f'[daemon]\nmode = "{"observe" if observe else "enforce"}"\n')
     file.chmod(0o600)
@@ -69,12 +69,12 @@ def play(place: Path, *answers: HookResult | Exception, by: str = "daemon", obse
 
 
 def test_an_act_is_in_the_history_before_and_after(tmp_path: Path) -> None:
-    """Intent before act."""
+    """The intent is recorded before the action."""
     assert play(tmp_path, HookResult(DONE)) == ["reap.begun", "act", "reap.finished"]
 
 
 def test_what_stays_as_it_is_is_told_once(tmp_path: Path) -> None:
-    """Case H19: it is tried in every round; another reason, or another outcome, is news."""
+    """It is tried in each round (case H19), but only another reason or outcome is reported."""
     busy, full = HookResult(KEPT, "in use"), HookResult(FAILED, "no space")
     assert play(tmp_path, busy, busy, busy, full, OSError("gone"), HookResult(DONE)) == [
         *("reap.begun", "act", "reap.finished"),
@@ -85,18 +85,18 @@ def test_what_stays_as_it_is_is_told_once(tmp_path: Path) -> None:
 
 
 def test_what_a_person_asks_for_is_told_each_time(tmp_path: Path) -> None:
-    """His `reap` is an act of his."""
+    """Each `reap` that a person orders is an action of its own."""
     busy = HookResult(KEPT, "in use")
     assert play(tmp_path, busy, busy, by="uid 0").count("reap.begun") == 2
 
 
 def test_observe_mode_acts_on_nothing(tmp_path: Path) -> None:
-    """Not even by an operator's word."""
+    """Not even when an operator orders it."""
     assert play(tmp_path, HookResult(DONE), by="uid 0", observe=True) == []
 
 
 def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids: int) -> list[dict[str, object]]:
-    """One round over the places of these uids."""
+    """Run one round over the places of these uids."""
     file = place / "config.toml"
     file.write_text("")
     file.chmod(0o600)
@@ -137,7 +137,7 @@ def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: places of other uids")
 def test_leftovers_that_resist_leave_room_for_other_users(tmp_path: Path) -> None:
-    """A round dealt with the first fifty of all: a user with fifty that fail in each round had it for itself."""
+    """A round once handled the first fifty leftovers of all users: one user with fifty that fail took all of it."""
     done: list[int] = []
 
     def look(uid: int) -> list[Leftover]:
@@ -154,9 +154,9 @@ def test_leftovers_that_resist_leave_room_for_other_users(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: places of other uids")
 def test_one_users_slow_leftovers_hold_up_nobody_elses(tmp_path: Path) -> None:
-    """An order waited for every act of every other round: root's `reap` got no answer within 100 s.
+    """An order once waited for each action of all other rounds: root's `reap` got no answer within 100 s.
 
-    Here the act on the first user's place ends only when the second user's has been dealt with.
+    Here the action for the first user's place finishes only after the second user's.
     """
     second = asyncio.Event()
 

@@ -1,12 +1,12 @@
-"""Runs the cleanup hooks of one agent that has ended: in order, each journaled before it runs, each below its deadline.
+"""Runs the cleanup hooks of one ended agent: in order, each journaled before it runs, each with a deadline.
 
-1. Only hooks whose `on` holds the outcome, in the order of the configuration.
-2. A hook whose thing was never registered (no worktree, no temp dir) is passed over, and only that one.
-3. The intent is committed before each try; a run that the journal knows as done is not repeated.
-4. A try that fails or is late is repeated after a back-off until `retries` is used up; then it is told once.
-5. Every hook runs, whatever became of the one before, but for one that `needs` it: that one is not run, and says why.
+1. Only hooks whose `on` contains the outcome run, in the order of the configuration.
+2. A hook whose subject was never registered (no worktree, no temp dir) is skipped.
+3. The intent is committed before each try; a run that the journal records as done is not repeated.
+4. A try that fails or times out is repeated after a back-off until `retries` is used up; then it is reported once.
+5. Each hook runs, whatever the outcome of the one before, except one that `needs` it: that is skipped with a reason.
 
-It must not touch an owner's file or start a process itself: `HelperPool` does, as the owner.
+This module must not touch an owner's files or start a process: `HelperPool` does that, as the owner.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from watchdog.errors import RegistryUnavailable
 
 Results = list[tuple[HookSpec, HookResult]]
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
-WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # what a hook that needs another takes for its success
+WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # outcomes that satisfy `needs`
 LONGEST_PAUSE = timedelta(seconds=60)
 
 
 class Run(Protocol):
-    """A run as the journal knows it: `status` is `running` or a HookOutcome, `attempts` counts this try too."""
+    """A run as the journal has it: `status` is `running` or a HookOutcome, `attempts` includes this try."""
 
     @property
     def status(self) -> str: ...
@@ -37,26 +37,26 @@ class Run(Protocol):
 
 
 class Journal(Protocol):
-    """Where runs are written down. Both raise RegistryUnavailable; then nothing was promised and nothing is run."""
+    """Where runs are recorded. Both methods raise RegistryUnavailable; then nothing was recorded and nothing is run."""
 
     async def open_run(self, context: HookContext) -> Run:
-        """Commit that a try begins. A run that already ended well comes back untouched, with its outcome as status."""
+        """Commit that a try begins. A run that already ended well is returned unchanged, with its outcome as status."""
 
     async def finish_run(
         self, context: HookContext, result: HookResult, event: str, facts: Mapping[str, object]
     ) -> None:
-        """Commit how the try ended, together with the event that tells it: neither is ever there alone."""
+        """Commit the outcome of the try together with the event that reports it, in one transaction."""
 
 
 class Runner(Protocol):
-    """What is needed of `helpers.pool.HelperPool`."""
+    """The part of `helpers.pool.HelperPool` that is needed here."""
 
     async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
-        """One try, as the owner."""
+        """Run one try, as the owner."""
 
 
 class Log(Protocol):
-    """Where it is said what was done."""
+    """Where actions are logged."""
 
     def info(self, event: str, **facts: object) -> object: ...
 
@@ -72,14 +72,14 @@ async def run_hooks(
     pause: timedelta = timedelta(seconds=1),
     progress: Callable[[Results, tuple[str, ...]], None] = lambda results, left: None,
 ) -> Results:
-    """Run what applies; what was passed over is in the answer as `nothing`. `pause` is the first back-off, doubled.
+    """Run the hooks that apply; skipped ones are returned as `nothing`. `pause` is the first back-off; it doubles.
 
-    `context_for` gives every try of one hook the same `run_id`. `progress` is called before each hook with what came
-    so far, and the names of this one and of those after it that have something to do. Raises RegistryUnavailable: call
-    again, what was done is not repeated.
+    `context_for` gives all tries of one hook the same `run_id`. `progress` is called before each hook with the results
+    so far and the names of this hook and the later ones that have something to do. Raises RegistryUnavailable: then
+    call again; finished hooks are not repeated.
     """
     results: Results = []
-    well: dict[str, str | None] = {}  # of the hooks before: why one did not end well, or None
+    well: dict[str, str | None] = {}  # by earlier hook: why it did not end well, or None
     for number, spec in enumerate(hooks):
         context = context_for(spec)
         progress(results, tuple(one.name for one in hooks[number:] if _applies(one, context)))
@@ -109,12 +109,12 @@ async def run_hooks(
 
 
 def _applies(spec: HookSpec, context: HookContext) -> bool:
-    """Whether it has something to do for that agent."""
+    """Whether the hook has something to do for that agent."""
     return context.outcome in spec.on and _missing(spec, context) is None
 
 
 def _missing(spec: HookSpec, context: HookContext) -> str | None:
-    """What is said where the thing that a built-in hook is about was never registered."""
+    """The message for a built-in hook whose subject was never registered; None: it was."""
     built_in = BUILT_IN.get(spec.run or "")
     if built_in is None or built_in.place is None or getattr(context, built_in.place) is not None:
         return None
@@ -129,9 +129,9 @@ async def _run(
     log: Log,
     pause: timedelta,
 ) -> HookResult:
-    """One hook until it ends well or its tries are used up; at least one try, also after a daemon that died in it."""
+    """Try one hook until it ends well or its tries are used up; at least once, also if a daemon died during it."""
     while True:
-        context = context_for(spec)  # again for each try: others may have come to work there meanwhile
+        context = context_for(spec)  # anew for each try: other agents may have started to work there meanwhile
         run = await journal.open_run(context)
         if run.status in FINAL:
             return HookResult(HookOutcome(run.status), run.message, dict(run.details))
@@ -139,7 +139,7 @@ async def _run(
             result = await helpers.run_hook(spec, context)
         except RegistryUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001 one hook's fault must not keep the next from running
+        except Exception as error:  # noqa: BLE001 one hook's failure must not keep the next from running
             result = HookResult(HookOutcome.FAILED, f"{type(error).__name__}: {error}")
         facts = {
             "hook": spec.name,
@@ -148,7 +148,7 @@ async def _run(
             "message": result.message,
         }
         final, spent = result.outcome in FINAL, run.attempts > spec.retries
-        gives_up = run.attempts == spec.retries + 1  # reported once: the reaper tries it again from time to time
+        gives_up = run.attempts == spec.retries + 1  # reported once: the reaper retries it from time to time
         event = "cleanup.hook_finished" if final else "cleanup.hook_failed" if gives_up else "cleanup.hook_retried"
         await journal.finish_run(context, result, event, facts)
         log.info(event, **facts)

@@ -1,8 +1,8 @@
-"""Whether another uid's process uses an agent's place: root's daemon asks before an owner's hook moves or deletes it.
+"""Whether another uid's process uses an agent's directory: root's daemon checks before an owner's hook removes it.
 
-The owner's helper says what the place is called, and root's reader looks at all processes (`processes.occupants`): one
-look for all that ask meanwhile. Its words are the owner's, so they can only keep the owner's own place or harm it. What
-cannot be looked at counts as used. A user's daemon sees no more than that user's helper, and asks none.
+The owner's helper names the directory, and root's reader checks all processes (`processes.occupants`), with one scan
+for all callers that wait. The helper's answer is the owner's, so it can only keep or harm the owner's own directory. A
+directory that cannot be checked counts as used. A user's daemon sees no more than that user's helper, so it skips this.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from watchdog.processes.bounded import LookFailed
 from watchdog.processes.occupants import OccupiedPlace, users_of
 from watchdog.processes.reader import awaited
 
-ANSWER = 10.0  # seconds for the helper's word
-AGAIN = 0.3  # seconds until a second look at the processes found: most are exiting
+ANSWER = 10.0  # seconds for the helper's answer
+AGAIN = 0.3  # seconds until the processes found are checked again: most are exiting
 
 
 class Occupancy:
-    """Asks; one scan at a time."""
+    """Answers such questions, with one scan at a time."""
 
     def __init__(self, helpers: HelperPool) -> None:
         self._helpers = helpers
@@ -28,9 +28,9 @@ class Occupancy:
         self._scan: asyncio.Task[None] | None = None
 
     async def user_of(self, owner: int, path: str | None, *, by_name: bool = False) -> str | None:
-        """Processes of other uids that use the owner's directory `path`, in words; `by_name`: also by environment.
+        """Describe a process of another uid that uses the owner's directory `path`; `by_name`: also by its environment.
 
-        None also where there is nothing at that path, and where we are no root.
+        None when there is none, when nothing is at that path, or when the daemon does not run as root.
         """
         if path is None or os.geteuid() != 0:
             return None

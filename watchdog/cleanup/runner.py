@@ -1,4 +1,4 @@
-"""Cleanup hooks of one agent, with the registry as their journal.
+"""Runs the cleanup hooks of one agent, with the registry as their journal.
 
 Tests: tests/kill/test_worker.py, tests/e2e/test_case_c11.py.
 """
@@ -45,11 +45,11 @@ class CleanupRunner:
         self._clock = clock
         self._recorder = recorder
         self._fleet = fleet
-        self._dead: set[str] = set()  # whose tree is proved dead, though their rows are open still
+        self._dead: set[str] = set()  # agents whose tree is proved dead although their rows are still open
         self.apply(settings)
 
     def apply(self, settings: Settings) -> None:
-        """New settings, for whoever is cleaned up from now on."""
+        """Use these settings for cleanups from now on."""
         self._hooks = settings.hooks
         self._observe = settings.observe
 
@@ -60,16 +60,16 @@ class CleanupRunner:
     async def again(
         self, agent: Agent, reason: Reason, request_id: str, names: frozenset[str], **words: Any
     ) -> list[dict[str, object]]:
-        """The hooks of these names once more for an agent that has ended, and those that need one of them.
+        """Run the hooks of these names again for an ended agent, and those that need one of them.
 
-        `words`, and `seen` among them, as in `run`.
+        `words` and, among them, `seen` are those of `run`.
         """
         chosen: list[HookSpec] = []
         for hook in self._hooks:
             if hook.name in names or any(other.name in hook.needs for other in chosen):
                 chosen.append(hook)
         needed = {name for hook in chosen for name in hook.needs}
-        hooks = [hook for hook in self._hooks if hook in chosen or hook.name in needed]  # done ones only answer
+        hooks = [hook for hook in self._hooks if hook in chosen or hook.name in needed]  # finished ones are not rerun
         return await self.run(agent, agent.status, reason, request_id, hooks, **words)
 
     async def run(
@@ -85,11 +85,11 @@ class CleanupRunner:
         progress: Callable[[list[dict[str, object]], tuple[str, ...]], None] = lambda cleaned, left: None,
         **words: Any,
     ) -> list[dict[str, object]]:
-        """What each hook did, in order; all of the configuration's by default. `words`: more of the context.
+        """Run the hooks (default: all configured) and return what each did, in order. `words`: further context fields.
 
-        `first` is done before any of them runs; where none is to be run it is not. `progress` hears, before each of
-        them, what those before it did, and which are left.
-        `seen`: by name of hook, what a former run saw that kept a thing in use; it is tried again.
+        `first` is awaited before a hook runs, and not at all if none is to run. `progress` is called before each hook
+        with the results so far and the names of those that are left. `seen`: by hook name, what an earlier run, now
+        retried, saw when it kept something because it was in use.
         """
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
 
@@ -128,9 +128,9 @@ class CleanupRunner:
 
 
 def _told(spec: HookSpec, result: HookResult) -> dict[str, object]:
-    """A run for whoever waits for the outcome; `retry`: what a person may type, since it could not be done.
+    """A run as the outcome lists it; `retry`: the command with which a person can repeat what could not be done.
 
-    `needs`: the hooks that did not end well, so that it was not run.
+    `needs`: the hooks that did not end well, so that this one was not run.
     """
     run: dict[str, object] = {"hook": spec.name, "outcome": result.outcome, "message": result.message}
     return run | {key: said for key in ("retry", "needs") if isinstance(said := result.details.get(key), str)}
@@ -141,7 +141,7 @@ def _place(entry: Listed) -> dict[str, Any]:
 
 
 class _AsOwner:
-    """Runs hooks as the agent's owner; none for root where it is not known to have been root's to its end."""
+    """Runs hooks as the agent's owner; none as root unless the agent is known to have been root's until its end."""
 
     def __init__(self, helpers: HelperPool, agent: Agent, occupancy: Occupancy) -> None:
         self._helpers = helpers
@@ -195,7 +195,7 @@ class _Journal:
     ) -> None:
         details = dict(result.details)
         if context.seen is not None and result.outcome not in cleanup.FINAL:
-            details["seen"] = context.seen  # a try that failed must not have the next one forget it
+            details["seen"] = context.seen  # keep it for the next try
         await self._registry.write(
             self._registry.history.finish_run,
             context.run_id,
@@ -210,7 +210,7 @@ class _Journal:
 
 
 class _Told:
-    """What a hook's run says. The journal has written its history already, but for what is only observed."""
+    """Reports a hook's run. The journal has recorded it already, except in observe mode and for skipped hooks."""
 
     def __init__(self, recorder: EventRecorder, agent: Agent, observe: bool) -> None:
         self._recorder = recorder
@@ -219,7 +219,7 @@ class _Told:
 
     def info(self, event: str, **facts: object) -> None:
         why = f"{facts['hook']}: {facts['outcome']}: {facts['message']}"
-        if self._observe or event == "cleanup.hook_skipped":  # of which no run was written down
+        if self._observe or event == "cleanup.hook_skipped":  # no run was recorded
             self._recorder.record(event, self._agent, why, evidence=facts)
         else:
             self._recorder.log(event, self._agent, why, facts)

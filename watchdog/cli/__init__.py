@@ -1,1 +1,1 @@
-"""The verbs: parse, call the control socket, print. `main` is the entry; `run` and `beat` import next to nothing."""
+"""The verbs: parse, call the control socket, print. `main` is the entry point; `run` and `beat` import very little."""

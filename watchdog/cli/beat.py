@@ -1,8 +1,8 @@
 """`agent-watchdog beat`: one heartbeat, at about the cost of an interpreter start.
 
 It is called by hooks and wrappers that must not fail because of us: it always exits 0, waits at most half a second, and
-says something only to a person (stderr is a terminal, or AGENT_WATCHDOG_DEBUG is set). A call that is not
-understood is still a sign of life, and is passed on as a plain beat: a typing mistake must not kill an agent.
+prints errors only for a person (stderr is a terminal, or AGENT_WATCHDOG_DEBUG is set). An invalid call is still a sign
+of life, and is sent as a plain beat: a typo must not get an agent killed.
 """
 
 import os
@@ -41,7 +41,7 @@ _TAKES = {
     "--help": False,
     "-h": False,
 }
-_WAIT_SECONDS = 0.5  # 100 senders at once on a queue of 10: with 0.05 s 89 were refused, with 0.5 s none
+_WAIT_SECONDS = 0.5  # 100 simultaneous senders on a queue of 10: with 0.05 s 89 failed, with 0.5 s none
 
 
 def main(arguments: list[str], socket_path: str | None = None) -> int:
@@ -61,7 +61,7 @@ def _beat(arguments: list[str], socket_path: str | None) -> None:
             sys.stdout.write(HELP)
             return
         if "--from" in values:
-            from watchdog.cli import beat_from  # lazily: the other beats have no use for it
+            from watchdog.cli import beat_from  # lazily: other beats do not need it
 
             beat_from.beat(one(values, "--from") or "", one(values, "--socket") or socket_path)
             return
@@ -75,15 +75,15 @@ def _beat(arguments: list[str], socket_path: str | None) -> None:
         fields = {"WATCHDOG": "1"}
     own = os.environ.get("AGENT_WATCHDOG_ID", "")
     notify = os.environ.get("NOTIFY_SOCKET", "")
-    # Another service's socket that we merely inherited gets no report of our agent.
+    # A socket of another service that we merely inherited gets no beat of our agent.
     if agent is None and notify and (not own or is_socket_of(notify, own)) and told(notify, fields):
         return
     _post(agent or own, fields, socket_path)
 
 
 def fields_of(values: dict[str, list[str]]) -> dict[str, str]:
-    """The sd_notify fields that the flags mean. Raises BadRequest, naming the flag."""
-    from watchdog.core.durations import seconds_of  # lazily: most beats carry no duration
+    """The sd_notify fields for the flags. Raises BadRequest, naming the flag."""
+    from watchdog.core.durations import seconds_of  # lazily: most beats have no duration
 
     fields = {"WATCHDOG": "1"}
     state = one(values, "--state")
@@ -108,15 +108,15 @@ def fields_of(values: dict[str, list[str]]) -> dict[str, str]:
 
 
 def told(path: str, fields: dict[str, str], wait: float = _WAIT_SECONDS) -> bool:
-    """One datagram to the agent's notify socket. False: no process listens, ask the daemon itself."""
-    from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM, socket  # `socket` alone would cost 1 ms more
+    """Send one datagram to the agent's notify socket. False: no process listens, so use the daemon's socket."""
+    from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM, socket  # `socket` itself would cost 1 ms more
 
     if path[0] not in "/@":
         return False
     sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC)
     try:
         sender.settimeout(wait)
-        # Connected, or poll() does not know the receiver's queue and the wait spins (unix_dgram_poll in Linux).
+        # Connect, or poll() ignores the receiver's queue and the wait spins (unix_dgram_poll in Linux).
         sender.connect("\0" + path[1:] if path[0] == "@" else path)
         sender.send("\n".join(f"{key}={value}" for key, value in fields.items()).encode())
     except TimeoutError:
@@ -130,7 +130,7 @@ def told(path: str, fields: dict[str, str], wait: float = _WAIT_SECONDS) -> bool
 
 def _post(agent: str, fields: dict[str, str], socket_path: str | None) -> None:
     from watchdog.client.client import request
-    from watchdog.client.sockets import find_socket  # lazily: the datagram needs none of it
+    from watchdog.client.sockets import find_socket  # lazily: a datagram does not need it
 
     if not agent:
         raise BadRequest("no agent: not started by `agent-watchdog run`, and no --agent given")
@@ -145,9 +145,9 @@ def _post(agent: str, fields: dict[str, str], socket_path: str | None) -> None:
 
 
 def complain(error: Exception) -> None:
-    """One line for a person; a hook's runner sees nothing."""
+    """Print one line for a person, and nothing for a hook's runner."""
     try:
         if os.environ.get("AGENT_WATCHDOG_DEBUG") or os.isatty(2):
             os.write(2, f"agent-watchdog beat: {error}\n".encode("utf-8", "replace"))
     except OSError:
-        pass  # closed stderr
+        pass  # stderr is closed

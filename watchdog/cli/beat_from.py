@@ -1,14 +1,15 @@
-"""`agent-watchdog beat --from VENDOR`: one event of a vendor hook becomes a beat of the agent that the hook runs in.
+"""`agent-watchdog beat --from VENDOR`: turns one event of a vendor hook into a beat of the agent that the hook runs in.
 
-1. Read the event, JSON on stdin. What is no event says nothing.
-2. Find the vendor's process among our ancestors. Where there is none, the agent whose marker we carry is meant if its
-   main process, by launchers at most, has started us; else there is no beat, and that agent's `why` says so.
+1. Read the event, JSON on stdin. Anything else is ignored.
+2. Find the vendor's process among our ancestors. If there is none, the agent whose marker we carry is meant, provided
+   that its main process started us, with at most launchers in between; else there is no beat, and that agent's `why`
+   says so.
 3. Beat; an agent that the daemon does not know is registered first.
-4. Print what stops the agent when the daemon asks for that, and nothing else: vendors read stdout.
+4. If the daemon asks for it, print the answer that stops the agent, and nothing else: vendors read stdout.
 
-An agent waits for its hook, so the daemon gets a twentieth of a second to answer, half a one where a session begins,
-and twice as long as we took to start where that is more: the machine is busy then. A beat without an answer is heard
-all the same: a daemon that wakes later reads what was sent (tried with a stopped one).
+An agent waits for its hook, so the daemon gets 0.05 s to answer, 0.5 s when a session begins, or twice the time that we
+took to start if that is more, as the machine is busy then. A beat without an answer still counts: a daemon that wakes
+later reads what was sent (tried with a stopped one).
 """
 
 import os
@@ -35,18 +36,18 @@ from watchdog.core.vendor_hooks import (
 from watchdog.core.vendors import VENDORS, agent_name, is_called, is_launcher, runs_as
 from watchdog.errors import BadRequest, DaemonUnreachable
 
-Process = tuple[int, str, list[str], str]  # pid, comm, first words of its command line, its program's path
+Process = tuple[int, str, list[str], str]  # pid, comm, start of its command line, its program's path
 
 _ANSWER_SECONDS = 0.05
-_REGISTER_SECONDS = 0.5  # once for each session: the daemon commits a row
+_REGISTER_SECONDS = 0.5  # once per session: the daemon commits a row
 _STDIN_SECONDS = 1.0
-_STDIN_BYTES = 16 << 20  # a tool's whole output is in its event
+_STDIN_BYTES = 16 << 20  # an event contains a tool's whole output
 _WRAPPER = "agent-watchdog"  # comm of `run` (cli.run.prctl)
 _DEPTH = 64  # ancestors
 
 
 def beat(vendor: str, socket_path: str | None) -> None:
-    """Say what one event means. Raises BadRequest for an unknown vendor; of all else it only complains."""
+    """Send the beat for one event. Raises BadRequest for an unknown vendor; other errors are only printed."""
     if vendor not in VENDORS:
         raise BadRequest(f"--from {vendor}: must be one of {', '.join(VENDORS)}")
     try:
@@ -61,17 +62,17 @@ def beat(vendor: str, socket_path: str | None) -> None:
             os.write(1, json.dumps(answer).encode() + b"\n")
             if ends_turn(event, answer):
                 speech.rest()
-    except Exception as error:  # noqa: BLE001 - one event's fault must not become its agent's
+    except Exception as error:  # noqa: BLE001 - a failed event must not disturb its agent
         complain(error)
-    except KeyboardInterrupt:  # the terminal's, to the whole group: the agent has it, too
+    except KeyboardInterrupt:  # the terminal sends it to the whole group, so the agent got it too
         pass
 
 
-_ELSEWHERE = 421  # another daemon watches it, to which this one passes our word on
+_ELSEWHERE = 421  # another daemon watches it, and this one forwards our beat
 
 
 class _Speech:
-    """One event on its way: the agent that it is of, and the beat that is sent for it."""
+    """One event: finds its agent and sends the beat."""
 
     def __init__(self, vendor: str, event: Event, chain: list[Process], socket_path: str) -> None:
         self._vendor = vendor
@@ -80,17 +81,17 @@ class _Speech:
         place = find(vendor, chain)
         self._found = place is not None
         self._place = 0 if place is None else place
-        self._spoke_for: tuple[str, bool] | None = None  # whose beat it was, as which process
+        self._spoke_for: tuple[str, bool] | None = None  # the agent of the beat, and whether as its main process
         self._socket = socket_path
         own = os.environ.get("AGENT_WATCHDOG_ID", "")
         self._own = own if own.isascii() and own.isalnum() else ""
         self._patience = max(_REGISTER_SECONDS if begins(vendor, event) else _ANSWER_SECONDS, 2 * _age())
 
     def speak(self) -> str | None:
-        """Beat for the agent; the reason for which it is to stop, or None. Raises WatchdogError.
+        """Beat for the agent; return the reason why it is to stop, or None. Raises WatchdogError.
 
-        It is the agent of whose `run` the program is the command, at once or by a script; else the one whose main
-        process it is; else one that registered its shell; else a new one, a child of the agent that it runs in.
+        The agent is the one whose `run` started the program, directly or by a script; else the one whose main process
+        it is; else one that registered its shell; else a new one, as a child of the agent that it runs in.
         """
         if not self._found:
             return self._speak_by_marker()
@@ -116,15 +117,15 @@ class _Speech:
         return self._stop(*self._beat(str(pid), main=True))
 
     def rest(self) -> None:
-        """The turn is over with what we have answered; no other hook will tell. Raises WatchdogError."""
+        """Report that our answer ended the turn, as no other hook will. Raises WatchdogError."""
         if self._spoke_for is not None:
             self._beat(*self._spoke_for, words=dict(RESTS))
 
     def _speak_by_marker(self) -> str | None:
-        """For the agent that we run in, if nothing but launchers stands between its main process and us.
+        """Beat for the agent that we run in, if only launchers are between its main process and us.
 
-        That one is then what called the hook, whatever its program is called: a script, a build of its own. Raises
-        BadRequest where another program stands there, or none of it is known.
+        Then that process called the hook, whatever its program is named: a script, a build of its own. Raises
+        BadRequest if another program is in between, or the daemon does not know the agent.
         """
         unknown = f"no ancestor of this process is {self._vendor}"
         if not self._own:
@@ -142,7 +143,7 @@ class _Speech:
         raise BadRequest(f"{unknown}; nothing is reported")
 
     def _below_a_service(self) -> None:
-        """What is above a shared service says nothing of what runs below it; nor does the service's own marker."""
+        """Forget the ancestors and the marker of a shared service: they say nothing about what runs below it."""
         for number, (_, _, argv, program) in enumerate(self._chain):
             if number > self._place and service_of(argv, program) is not None:
                 between = self._chain[self._place + 1 : number]
@@ -151,9 +152,9 @@ class _Speech:
                 return
 
     def _speak_for_session(self) -> str | None:
-        """The same where the program is a service of many sessions: the daemon knows whose this one is.
+        """The same for a shared service: the daemon knows which agent this session belongs to.
 
-        The marker is that of whoever started the service first, and says nothing.
+        The marker is that of the agent that started the service first, and means nothing here.
         """
         session = self._event.get("session_id")
         words = words_of_event(self._vendor, self._event, dict(os.environ), main=False)
@@ -173,7 +174,7 @@ class _Speech:
         return self._stop(*self._ask("POST", "/v1/sessions/beat", body, self._patience))
 
     def _launchers(self) -> list[int]:
-        """The processes right above the program that only started it, nearest first."""
+        """The launchers directly above the program, nearest first."""
         found = []
         for pid, comm, argv, _ in self._chain[self._place + 1 :]:
             if comm == _WRAPPER or not is_launcher(argv):
@@ -182,22 +183,22 @@ class _Speech:
         return found
 
     def _main_of_run(self) -> int | None:
-        """The main process of the `run` whose command the program is: itself, or the script that started it."""
+        """The main process of the `run` that started the program: itself, or the script around it."""
         chain = [self._chain[self._place][0], *self._launchers()]
         above = self._place + len(chain)
         return chain[-1] if above < len(self._chain) and self._chain[above][1] == _WRAPPER else None
 
     def _outer(self) -> list[str]:
-        """The vendor's program in which this one runs, as its pid: one that no `run` started has given it no marker."""
+        """The pid of the vendor's program in which this one runs: without a `run` it has no marker to pass on."""
         for pid, _, argv, program in self._chain[self._place + 1 :]:
             if any(runs_as(vendor, argv, program) for vendor in VENDORS):
                 return [str(pid)]
         return []
 
     def _register(self, pid: int, parents: list[str | None]) -> None:
-        """As a child of the first of these that the daemon knows.
+        """Register it as a child of the first of these that the daemon knows.
 
-        Whoever was faster (tools that run side by side have hooks that do) has registered it as well.
+        It may be registered already: hooks of parallel tools run concurrently.
         """
         cwd = self._event.get("cwd")
         body: dict[str, object] = {
@@ -225,7 +226,7 @@ class _Speech:
                 **words,
                 **session_of(self._vendor, self._event),
                 "type": self._vendor,
-            }  # for a `run` of a script that was given no type
+            }  # for a `run` of a script without a type
             return self._ask("POST", f"/v1/agents/{target}/beat", body, self._patience)
         except DaemonUnreachable:
             notify, fields = os.environ.get("NOTIFY_SOCKET", ""), _fields(words)
@@ -235,7 +236,7 @@ class _Speech:
                 and is_socket_of(notify, target)
                 and told(notify, fields, _ANSWER_SECONDS)
             ):
-                return 204, {}  # its `run` has it, and passes it on
+                return 204, {}  # its `run` got it, and passes it on
             raise
 
     def _ask(self, method: str, path: str, body: object, seconds: float) -> tuple[int, dict[str, object]]:
@@ -250,7 +251,7 @@ class _Speech:
 
 
 def _fields(words: Words) -> dict[str, str]:
-    """The same as sd_notify fields, for a `run`."""
+    """The words as sd_notify fields, for a `run`."""
     keys = {
         "state": "X_AGENT_STATE",
         "tool": "X_AGENT_TOOL",
@@ -267,7 +268,7 @@ def _fields(words: Words) -> dict[str, str]:
 
 
 def ancestors() -> list[Process]:
-    """Our ancestors, nearest first; one that cannot be seen, and pid 1, ends the list (proc(5))."""
+    """Our ancestors, nearest first, up to pid 1 or one that is not visible (proc(5))."""
     found: list[Process] = []
     pid = os.getppid()
     while pid > 1 and len(found) < _DEPTH:
@@ -284,7 +285,7 @@ def ancestors() -> list[Process]:
 
 
 def find(vendor: str, chain: list[Process]) -> int | None:
-    """Where in the chain the vendor's process stands: the nearest, or the script that only starts it."""
+    """The index of the vendor's process in the chain: the nearest one, or the script that only starts it."""
     for place, (_, _, argv, program) in enumerate(chain):
         if runs_as(vendor, argv, program) is None:
             continue
@@ -295,7 +296,7 @@ def find(vendor: str, chain: list[Process]) -> int | None:
 
 
 def _age() -> float:
-    """Seconds since we were started, of which an idle machine needs 0.03; at most one."""
+    """Seconds since we were started, at most 1; 0.03 on an idle machine."""
     started = int(_read("/proc/self/stat").rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
     return min(1.0, max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started))
 
@@ -309,7 +310,7 @@ def _read(path: str) -> str:
 
 
 def _event() -> Event:
-    """The JSON object on stdin. Raises BadRequest for anything else, also for what does not come."""
+    """The JSON object on stdin. Raises BadRequest for anything else, also if none comes."""
     import json
 
     if os.isatty(0):
@@ -323,7 +324,7 @@ def _event() -> Event:
             break
         received += piece
     if len(received) >= _STDIN_BYTES:
-        return {"hook_event_name": "too long to be read"}  # as of one that we do not know: its agent lives
+        return {"hook_event_name": "too long to be read"}  # an unknown event: a sign of life
     try:
         event = json.loads(bytes(received).decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:

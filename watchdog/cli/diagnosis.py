@@ -1,8 +1,8 @@
-"""What `doctor` makes of what it saw: one function a finding. No looks in here; a new finding is one more function.
+"""Turns what `doctor` saw into findings: one function per finding. Nothing is inspected here.
 
-Each says what is, what it means, and what to do. `warn` is a matter of taste or of a feature that is not there,
-`fault` means that something which the daemon promises does not work, or is kept from working: whatever `status` exits
-with 1 for is a fault of `doctor`, too.
+Each says what is wrong, what it means, and what to do. `warn` is a matter of taste or a missing feature; `fault` means
+that something that the daemon promises does not work: anything for which `status` exits with 1 is a fault of `doctor`
+too.
 
 Tests: tests/cli/test_doctor.py.
 """
@@ -20,14 +20,14 @@ from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
 NOTIFY_FAILED = "notify.failed"
-SHOWN = 5  # faults of a file that one finding lists
+SHOWN = 5  # faults of a file that one finding lists at most
 GIBIBYTE = 1 << 30
-WAL_LARGE = 32 << 20  # bytes: beyond its room of 8 MiB, and what one long transaction of ours may take
+WAL_LARGE = 32 << 20  # bytes: beyond its normal 8 MiB plus one long transaction of ours
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One trouble."""
+    """One problem."""
 
     severity: str  # "fault" or "warn"
     what: str
@@ -42,13 +42,13 @@ def diagnose(seen: Seen) -> list[Finding]:
 
 
 def attention(seen: Seen) -> list[Finding]:
-    """What the daemon's own answer shows to be wrong with its work, faults first: the verdict of `status`."""
+    """Problems that the daemon's own answer shows, faults first: the verdict of `status`."""
     found = [finding for check in ATTENTION for finding in check(seen)]
     return sorted(found, key=lambda finding: finding.severity != "fault")
 
 
 def standstill(seen: Seen) -> list[Finding]:
-    """Why the daemon judges or kills no agent at all just now: what stands above a list of agents."""
+    """Why the daemon currently judges or kills no agent at all, for the head of a list of agents."""
     return [finding for check in (_sweeps, _registry, _held, _mode) for finding in check(seen)]
 
 
@@ -122,13 +122,13 @@ def _socket(seen: Seen) -> Iterator[Finding]:
 
 
 def _first_shut(seen: Seen) -> str:
-    """What opens the first place that the daemon's own uid may not use; "" where there is none."""
+    """The command that opens the first place that the daemon's own uid may not use; "": there is none."""
     shut = (path for path in _by_its_mode(seen) if _closed(seen.places[path]))
     return next((_right_mode(seen, path, seen.places[path]) for path in shut), "")
 
 
 def _systemctl(seen: Seen, verb: str) -> str:
-    """The command for the unit of the daemon that answers, or of ours."""
+    """The systemctl command for the unit of the answering daemon, or of ours."""
     return f"systemctl{' --user' if _owner(seen) else ''} {verb} agent-watchdog"
 
 
@@ -154,7 +154,7 @@ def _with_config(seen: Seen) -> str:
 
 
 def _elsewhere(seen: Seen) -> Iterator[Finding]:
-    """Agents that two daemons of this host know, from either side."""
+    """Agents that two daemons of this host know, from either daemon's answer."""
     for one in entries((seen.status or {}).get("elsewhere")):
         there = f"agent-watchdog --socket {shlex.quote(str(one.get('socket')))}"
         name = shlex.quote(str(one.get("name_there")))
@@ -207,7 +207,7 @@ def _mode(seen: Seen) -> Iterator[Finding]:
 
 
 def _reloaded(seen: Seen) -> Iterator[Finding]:
-    """What the daemon says of its last reload; `_config` is what its file is worth now."""
+    """The result of the daemon's last reload; `_config` checks the file as it is now."""
     said = seen.status.get("config_problems") if seen.status else None
     if isinstance(said, list) and said:
         file = f"{(seen.status or {}).get('config')}: "
@@ -223,8 +223,8 @@ def _reloaded(seen: Seen) -> Iterator[Finding]:
 
 
 def _restarted(problems: str) -> str:
-    """What a start would make of a file that a reload refused, as `--check` has it."""
-    if "or restart for all defaults" in problems:  # it may be half written: a start cannot know that it said more
+    """What a restart would do with a file that a reload refused, according to `--check`."""
+    if "or restart for all defaults" in problems:  # it may be half-written, which a start cannot detect
         return "a restart would take all defaults"
     if any(words in problems for words in ("not applied: ", "no answer within", "has not returned yet")):
         return "agent-watchdogd --check reports whether a restart takes the file"
@@ -274,7 +274,7 @@ def _trial(seen: Seen, trouble: dict[str, object]) -> str:
 
 
 def _clock(stamp: object) -> str:
-    """A UTC stamp as local time, as the verbs show times."""
+    """A UTC stamp as local time."""
     try:
         return datetime.fromisoformat(str(stamp)).astimezone().strftime("%H:%M:%S")
     except ValueError:
@@ -297,7 +297,7 @@ def _unkillable(seen: Seen) -> Iterator[Finding]:
 
 
 def _held(seen: Seen) -> Iterator[Finding]:
-    """Holds on everything; one agent's is that agent's (`list`, `why`)."""
+    """Holds on everything; a hold on one agent is shown by `list` and `why`."""
     status = seen.status or {}
     doubts, limit = status.get("lasting_doubts"), status.get("hold_max_seconds")
     most = f"each agent's for {ago(limit)} at most ([hold] max_seconds)" if limit else "each agent's for a limited time"
@@ -320,18 +320,18 @@ def _held(seen: Seen) -> Iterator[Finding]:
 
 
 def _in_the_way(problem: str) -> tuple[str, str] | None:
-    """Of what `--check` says of a place rather than of the file: what it is, and the command that removes it."""
+    """A problem of `--check` about a place rather than the file: what is there, and the command that removes it."""
     what, mark, command = problem.partition("; do: ")
     return (what, command) if mark else None
 
 
 def _is_right_kind(seen: Seen, path: str, found: os.stat_result) -> bool:
-    """Whether a file or a directory lies where one belongs; of anything else `--check` has the remedy."""
+    """Whether the place is a file or directory as it should be; for anything else `--check` has the remedy."""
     return stat.S_ISREG(found.st_mode) or (stat.S_ISDIR(found.st_mode) and path not in seen.private[1:])
 
 
 def _by_its_mode(seen: Seen) -> list[str]:
-    """The places of which `_shut` or `_places` tells: their mode or owner alone is wrong."""
+    """The places that `_shut` or `_places` reports: only their mode or owner is wrong."""
     return [
         path
         for path, found in seen.places.items()
@@ -413,7 +413,7 @@ def _registry_remedy(seen: Seen, problem: str) -> str:
 
 
 def _server_remedy(problem: str, host: str, port: str | None) -> str:
-    """What the server's administrator does; its words are libpq's or the server's."""
+    """The remedy for the server's administrator, by the message of libpq or the server."""
     if found := re.search(r'on socket "(/.*)/\.s\.PGSQL\.(\d+)"', problem):
         host, port = found.groups()
     options = f"{'' if host == 'on this host' else f' -h {shlex.quote(host)}'}{f' -p {port}' if port else ''}"
@@ -437,7 +437,7 @@ def _disk(seen: Seen) -> Iterator[Finding]:
     for path, one in files.items() if isinstance(files, dict) else ():
         if isinstance(one, dict) and one.get("disk_full"):
             directory, name = os.path.split(path)
-            registry = name == "reserve"  # the other one lies beside a log file
+            registry = name == "reserve"  # the other one is next to a log file
             yield Finding(
                 "fault",
                 f"the disk of {directory} is full; {size(one.get('bytes'))} of the daemon's reserve there are left",
@@ -544,7 +544,7 @@ def _bus(seen: Seen) -> Iterator[Finding]:
 
 
 def _owner(seen: Seen) -> object:
-    """The uid of the daemon that answers; ours when none does."""
+    """The uid of the answering daemon; ours if none answers."""
     return (seen.status or {}).get("uid", seen.uid)
 
 
@@ -717,13 +717,13 @@ def _confinement(seen: Seen) -> Iterator[Finding]:
 
 
 def _closed(found: os.stat_result) -> bool:
-    """Whether its owner itself may not use it: root's service has no capability that would let it."""
+    """Whether even its owner may not use it: root's service lacks the capability to override the mode."""
     wanted = 0o700 if stat.S_ISDIR(found.st_mode) else 0o600
     return not stat.S_ISLNK(found.st_mode) and found.st_mode & wanted != wanted
 
 
 def _right_mode(seen: Seen, path: str, found: os.stat_result) -> str:
-    """`chmod` with the mode that this place has when the daemon makes it, which opens it to no other user."""
+    """`chmod` with the mode that the daemon gives this place, which opens it to no other user."""
     roots = found.st_uid == 0 and path not in seen.private
     mode = "600" if stat.S_ISREG(found.st_mode) else "700" if not roots else "755"
     if roots and os.path.basename(path) == "notify":
@@ -732,7 +732,7 @@ def _right_mode(seen: Seen, path: str, found: os.stat_result) -> str:
 
 
 def _changeable(seen: Seen, found: os.stat_result) -> bool:
-    """Whether others could change what lies there: it is not the daemon's, is open to others, or is a link."""
+    """Whether other users could change it: it is not the daemon's, is writable for others, or is a link."""
     uid = seen.status.get("uid") if seen.status else None
     owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
     return found.st_uid not in owners or bool(found.st_mode & 0o022) or stat.S_ISLNK(found.st_mode)
@@ -742,7 +742,7 @@ def _shut(seen: Seen) -> Iterator[Finding]:
     for path, found in seen.places.items():
         if not _is_right_kind(seen, path, found):
             continue
-        if _closed(found) and not _changeable(seen, found):  # else `_places` has the same remedy
+        if _closed(found) and not _changeable(seen, found):  # otherwise `_places` has the same remedy
             yield Finding(
                 "fault",
                 f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: the daemon's own uid may not use it",
@@ -754,7 +754,7 @@ def _shut(seen: Seen) -> Iterator[Finding]:
 def _places(seen: Seen) -> Iterator[Finding]:
     for path, found in seen.places.items():
         if path == os.path.dirname(seen.socket) and seen.socket_problem is not None:
-            continue  # told already
+            continue  # already reported
         if not _is_right_kind(seen, path, found) and any(one.startswith(f"{path}: ") for one in seen.config):
             continue  # the same
         mode = stat.S_IMODE(found.st_mode)
@@ -821,7 +821,7 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
         )
 
 
-# What the daemon's answer alone shows to be wrong with its work.
+# Findings that need only the daemon's answer.
 ATTENTION: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _sweeps,
     _reloaded,

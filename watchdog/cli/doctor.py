@@ -1,4 +1,4 @@
-"""`doctor`: looks at the daemon and at this machine, says what is wrong and what to do. Works without a daemon."""
+"""`doctor`: inspects the daemon and this machine, reports problems and remedies. Works without a daemon."""
 
 import argparse
 import ctypes
@@ -33,13 +33,13 @@ Changes nothing.
 
 Exit status: 0 no fault (warnings or nothing), 1 a fault.
 """
-LOOK = 10.0  # seconds for one look at a file, a directory or a server that may hang
+LOOK = 10.0  # seconds for one check of a file, directory or server that may hang
 CONTAINERS = ("docker", "podman", "nerdctl", "apptainer")
 WAL_READ = range(123, 128)  # bytes of the `-shm` that readers lock (sqlite.org/walformat.html, 2.3.2)
-CHECK = 30.0  # seconds for `agent-watchdogd --check`, which has 20 of its own
+CHECK = 30.0  # seconds for `agent-watchdogd --check`, which has a limit of 20 s itself
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")  # as `command_hook` has it
 _UNIT = "agent-watchdog.service"
-_LOCK = "agent-watchdogd.lock"  # as `lock` has it
+_LOCK = "agent-watchdogd.lock"  # the name in `lock`
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -50,7 +50,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Look, judge, print."""
+    """Inspect, diagnose, print."""
     seen = look(socket_of(arguments), arguments.config)
     findings = diagnose(seen)
     if arguments.json:
@@ -69,8 +69,8 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def look(socket_path: str, config: str | None) -> Seen:
-    """Everything that can be seen from here, each for itself: one look that fails hides no other."""
-    from importlib.metadata import packages_distributions  # lazily: a third of what each other verb imported
+    """Collect everything, each check on its own: one that fails hides no other."""
+    from importlib.metadata import packages_distributions  # lazily: it was a third of the imports of each other verb
 
     seen = Seen(uid=os.geteuid(), socket=socket_path, interpreter=sys.executable)
     seen.config_file = config and os.path.abspath(config)
@@ -92,12 +92,12 @@ def look(socket_path: str, config: str | None) -> Seen:
 
 
 def _on_path(program: str) -> str | None:
-    """The directory that it is found in."""
+    """The directory on PATH that contains it."""
     return next((place for place in os.get_exec_path() if os.access(os.path.join(place, program), os.X_OK)), None)
 
 
 def _within(seen: Seen, what: str, look: Callable[[], object], seconds: float = LOOK) -> None:
-    """One look in a thread of its own, which is left behind when it hangs. What it raises is raised here."""
+    """Run one check in a thread of its own, which is abandoned if it hangs. Its exception is raised here."""
     from concurrent.futures import Future  # lazily: as above, it brings `logging`
 
     done: Future[object] = Future()
@@ -141,7 +141,7 @@ def _ask(seen: Seen) -> None:
 
 
 def _user_daemons(sockets: str) -> list[tuple[int, str]]:
-    """Other users' daemons, as uid and socket, by /proc/net/unix (proc(5)): root speaks at no path of a user's.
+    """Other users' daemons, as uid and socket, from /proc/net/unix (proc(5)): root connects to no path of a user's.
 
     A line: number, references, protocol, flags (__SO_ACCEPTCON: it listens), type, state, inode, path.
     """
@@ -151,7 +151,7 @@ def _user_daemons(sockets: str) -> list[tuple[int, str]]:
 
 
 def _status(path: str) -> Json | str:
-    """The daemon's answer there, or why there is none."""
+    """The daemon's answer at that socket, or why there is none."""
     try:
         code, answer = client.request("GET", "/v1/status", socket_path=path)
     except (WatchdogError, OSError) as error:
@@ -160,7 +160,7 @@ def _status(path: str) -> Json | str:
 
 
 def _check_config(seen: Seen, named: str | None, running: str | None) -> None:
-    """What the daemon itself says of the file. Another uid's file we may not even read."""
+    """Have the daemon itself check the file. We may not even be allowed to read another uid's file."""
     if seen.status is not None and named is None and seen.status.get("uid") not in (None, seen.uid):
         return  # reported as the result of its last reload
     daemon = os.path.join(os.path.dirname(sys.executable), "agent-watchdogd")
@@ -212,7 +212,7 @@ def _look_at_systemd(seen: Seen) -> None:
 
 
 def _last_words(journal: str) -> str | None:
-    """Why the daemon ended by itself: the first of the last faults that it printed, unless it has started since."""
+    """Why the daemon exited on its own: the first of the last faults that it printed, unless it has started since."""
     said, former = None, ""
     for line in journal.splitlines():
         if _is_fault(line):
@@ -232,9 +232,9 @@ def _look_at_kernel(seen: Seen) -> None:
         seen.kernel = int(found[1]), int(found[2])
     seen.features = {
         "pidfd_open": _works(lambda: os.close(os.pidfd_open(os.getpid()))),
-        "pidfd_send_signal": _called(424, -1, 0, 0, 0),  # no descriptor, so no process
+        "pidfd_send_signal": _called(424, -1, 0, 0, 0),  # no valid descriptor, so no process is signalled
         "mount_id": _works(_mount_id),
-        "openat2": _called(437, -1, 0, 0, 0),  # temp dirs are removed without it, too; reported by --json
+        "openat2": _called(437, -1, 0, 0, 0),  # temp dirs can be removed without it; only shown by --json
         "landlock": _landlock_abi() >= 2,
         "seccomp": os.path.exists("/proc/sys/kernel/seccomp") and platform.machine() in ("x86_64", "aarch64"),
     }
@@ -248,7 +248,7 @@ def _look_at_kernel(seen: Seen) -> None:
 
 
 def _works(attempt: Callable[[], object]) -> bool:
-    """An old kernel says ENOSYS, a seccomp profile may say EPERM."""
+    """Whether the call works: an old kernel returns ENOSYS, a seccomp profile may return EPERM."""
     try:
         attempt()
     except OSError:
@@ -257,7 +257,7 @@ def _works(attempt: Callable[[], object]) -> bool:
 
 
 def _mount_id() -> None:
-    """As owner.paths reads it."""
+    """Read a mount id as `owner.file_identity` does."""
     descriptor = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
         if "mnt_id:" not in _read(f"/proc/self/fdinfo/{descriptor}"):
@@ -267,12 +267,12 @@ def _mount_id() -> None:
 
 
 def _landlock_abi() -> int:
-    """landlock_create_ruleset(2) asked for its version; as `owner.confinement` asks it."""
+    """The version from landlock_create_ruleset(2), as in `owner.confinement`."""
     return int(ctypes.CDLL(None, use_errno=True).syscall(444, None, ctypes.c_size_t(0), 1))
 
 
 def _called(number: int, *arguments: int) -> bool:
-    """Is there such a system call here? Called so wrongly that it can do nothing (EBADF, EINVAL); see syscalls(2)."""
+    """Whether the system call exists: called with invalid arguments, so that it does nothing (EBADF, EINVAL)."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall(number, *arguments)
     return ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
@@ -303,7 +303,7 @@ def _look_at_place(seen: Seen, path: str) -> None:
 
 
 def _look_at_lock(seen: Seen, path: str) -> None:
-    """The pid that holds a daemon's lock: it lives, even without a socket. A line of /proc/locks: `_look_at_wal`."""
+    """The pid that holds a daemon's lock: it is alive, even without a socket. Format of /proc/locks: `_look_at_wal`."""
     with suppress(OSError):
         inode = str(os.lstat(path).st_ino)
         with open("/proc/locks") as locks:
@@ -316,9 +316,9 @@ def _look_at_lock(seen: Seen, path: str) -> None:
 
 
 def _look_at_wal(seen: Seen, registry: str) -> None:
-    """Its size and its readers: each has a lock on a byte of the `-shm` (sqlite.org/walformat.html).
+    """The WAL's size and readers: each holds a lock on a byte of the `-shm` (sqlite.org/walformat.html).
 
-    F_GETLK tells of one holder alone, which may be the daemon. A line of /proc/locks (proc(5)): number, kind, class,
+    F_GETLK reports only one holder, which may be the daemon. A line of /proc/locks (proc(5)): number, kind, class,
     access, pid, device and inode, first and last byte.
     """
     with suppress(OSError):
@@ -337,7 +337,7 @@ def _look_at_trash(seen: Seen) -> None:
 
 
 def _state_of(config: str | None) -> str:
-    """What the file says, where no daemon does; what is wrong with the file is reported by --check."""
+    """The state directory in the file, if no daemon answers; problems of the file are reported by --check."""
     path = config or os.environ.get("AGENT_WATCHDOG_CONFIG") or _default_config()
     state = _section_of(path, "daemon").get("state_dir")
     return state if isinstance(state, str) and state.startswith("/") else _default_state()
@@ -356,7 +356,7 @@ def _section_of(path: str, name: str) -> Json:
 
 
 def _default_config() -> str:
-    """As `places` has it."""
+    """The default path, as in `places`."""
     if os.geteuid() == 0:
         return "/etc/agent-watchdog/agent-watchdog.toml"
     named = os.environ.get("XDG_CONFIG_HOME", "")
@@ -365,7 +365,7 @@ def _default_config() -> str:
 
 
 def _default_state() -> str:
-    """Where a daemon of ours would have its registry (`places`)."""
+    """Where our own daemon would have its registry (`places`)."""
     if os.geteuid() == 0:
         return "/var/lib/agent-watchdog"
     named = os.environ.get("XDG_STATE_HOME", "")
@@ -373,7 +373,7 @@ def _default_state() -> str:
 
 
 def _closed(path: str) -> str | None:
-    """The first part of a path, links followed, that others may not pass or execute."""
+    """The first component of a path, following links, that others may not traverse or execute."""
     real = Path(os.path.realpath(path))
     for part in (*reversed(real.parents), real):
         try:
@@ -385,7 +385,7 @@ def _closed(path: str) -> str | None:
 
 
 def _limit_of(status: Json) -> int | None:
-    """The soft limit of descriptors of the daemon, where we may see it."""
+    """The daemon's soft limit of descriptors, if visible."""
     found = re.search(r"^Max open files\s+(\d+)", _read(f"/proc/{status.get('pid')}/limits"), re.M)
     return int(found[1]) if found else None
 

@@ -53,7 +53,7 @@ def why(arguments: argparse.Namespace) -> int:
 
 
 def events(arguments: argparse.Namespace) -> int:
-    """Print the history; with --follow, over restarts of the daemon."""
+    """Print the history; with --follow continue across restarts of the daemon."""
     if arguments.after < 0:
         warn("--after: must be 0 or more")
         return 64
@@ -71,7 +71,7 @@ def events(arguments: argparse.Namespace) -> int:
         for event in client.stream(_path(after, agent, follow=False), socket_of(arguments)):
             _print(event, arguments)
         return 0
-    ask(arguments, "GET", "/v1/status")  # no daemon now: say so, do not wait for one
+    ask(arguments, "GET", "/v1/status")  # fail at once if there is no daemon now
     begun = False
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A small reader of flags for `run` and `beat`: argparse costs 0.5 MB in each resident `run` and 4 ms in each beat."""
+"""A small flag parser for `run` and `beat`: argparse costs 0.5 MB in each resident `run` and 4 ms in each beat."""
 
 from watchdog.errors import BadRequest
 
@@ -6,7 +6,7 @@ Values = dict[str, list[str]]
 
 
 def read_flags(arguments: list[str], takes: dict[str, bool]) -> tuple[Values, list[str]]:
-    """Split arguments into flags and what follows them: after `--`, or from the first word that is no flag.
+    """Split arguments into flags and the rest, which begins after `--` or with the first word that is not a flag.
 
     `takes` maps each flag to whether it takes a value; `--flag VALUE` and `--flag=VALUE` mean the same. Raises
     BadRequest, naming the flag.

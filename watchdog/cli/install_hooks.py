@@ -1,4 +1,4 @@
-"""`install-hooks`: have a vendor's program tell us of its sessions; shown as a diff, kept beside all that is there."""
+"""`install-hooks`: have a vendor's program report its sessions; shows a diff, and keeps everything else in the file."""
 
 import argparse
 import contextlib
@@ -38,7 +38,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def install_hooks(arguments: argparse.Namespace) -> int:
-    """Show what changes, then change it. Raises ConfigError for a file that cannot be used."""
+    """Show the changes, then make them. Raises ConfigError for a file that cannot be used."""
     file = FILES[arguments.vendor]
     named = file.path(os.environ)
     path = os.path.realpath(named)  # a settings file that is a link stays one
@@ -70,7 +70,7 @@ def install_hooks(arguments: argparse.Namespace) -> int:
 
 
 def _command(file: HookFile) -> str:
-    """The hook's command: ourselves, by the path by which we were called (a link there outlives an update)."""
+    """The hook's command: ourselves, by the path used for this call (a link survives an update)."""
     own = os.path.abspath(sys.argv[0])
     if os.path.basename(own) != "agent-watchdog":
         own = os.path.join(os.path.dirname(sys.executable), "agent-watchdog")
@@ -78,9 +78,9 @@ def _command(file: HookFile) -> str:
 
 
 def _refuse_foreign(path: str) -> None:
-    """Raises ConfigError where another user owns a directory or link on the way there.
+    """Raise ConfigError if another user owns a directory or link on the path.
 
-    With HOME of a user (`sudo -E`) root would write what that user's links lead to.
+    With a user's HOME (`sudo -E`) root would write to wherever that user's links lead.
     """
     parts = path.split("/")
     for place in ("/".join(parts[:number]) or "/" for number in range(1, len(parts) + 1)):
@@ -92,7 +92,7 @@ def _refuse_foreign(path: str) -> None:
 
 
 def _read(path: str) -> tuple[str | None, os.stat_result | None]:
-    """The file's text, None where there is none. Raises ConfigError for one that is not ours to change."""
+    """The file's text, None if it does not exist. Raises ConfigError if it is not ours to change."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -124,7 +124,7 @@ def _diff(before: str | None, after: str | None, path: str) -> str:
 
 
 def _keep_group(descriptor: int, status: os.stat_result) -> int:
-    """Give the new file the former one's group; the mode that it may have. A group that is not ours gets no access."""
+    """Give the new file the former one's group; return its mode. A group that we are not in gets no access."""
     mode = stat.S_IMODE(status.st_mode)
     try:
         os.fchown(descriptor, -1, status.st_gid)
@@ -134,9 +134,9 @@ def _keep_group(descriptor: int, status: os.stat_result) -> int:
 
 
 def _write(path: str, before: str | None, after: str | None, status: os.stat_result | None) -> None:
-    """Replace the file in one step, with the mode and group it had; remove it where nothing but ours was in it.
+    """Replace the file in one step, keeping mode and group; remove it if only our hooks were in it.
 
-    Raises DaemonBusy ("try again") when it changed since it was read, ConfigError when it cannot be written.
+    Raises DaemonBusy ("try again") if it changed since it was read, ConfigError if it cannot be written.
     """
     directory = os.path.dirname(path)
     temporary = f"{path}.{os.getpid()}.new"

@@ -1,7 +1,7 @@
-"""JSON files of other programs, changed in place: what is not ours keeps every byte, order and comment.
+"""Changes other programs' JSON files in place: everything else keeps its bytes, order and comments.
 
-Parsing a file and writing it again would change its layout, and with that the diff that a person is shown, and what a
-removal leaves. So a member or element is put into the text, and cut out of it again.
+Parsing a file and writing it anew would change its layout, and so the diff that a person is shown and what a removal
+leaves. So a member or element is inserted into the text, and cut out again.
 """
 
 import json
@@ -19,7 +19,7 @@ _INDENT = re.compile(r'\n([ \t]+)["\[{\]}]')
 
 @dataclass(slots=True)
 class Node:
-    """One value and where it stands: `text[start:end]`. `begin` is where its key does, or itself."""
+    """One value and its place: `text[start:end]`. `begin`: the position of its key, or of itself."""
 
     value: object
     begin: int
@@ -29,12 +29,12 @@ class Node:
     children: list["Node"] = field(default_factory=list)
 
     def member(self, key: str) -> "Node | None":
-        """The member of an object; of several with one name the last one, which is the one that counts."""
+        """The member of an object; of several with the same name the last, which is the one that counts."""
         return next((child for child in reversed(self.children) if child.key == key), None)
 
 
 def parse(text: str, *, comments: bool = False) -> Node:
-    """Where everything stands. Raises BadRequest, with line and column, for what is not a JSON object."""
+    """The tree of values and their places. Raises BadRequest, with line and column, for anything but a JSON object."""
     try:
         reader = _Reader(text, _SPACE_OR_COMMENT if comments else _SPACE)
         root = reader.value(reader.skip(1 if text.startswith("\ufeff") else 0))
@@ -69,7 +69,7 @@ def with_child(text: str, node: Node, depth: int, value: object, key: str | None
 
 
 def without_child(text: str, node: Node, child: Node) -> str:
-    """The text without one member or element of `node`: what `with_child` made of it, undone."""
+    """The text without one member or element of `node`: undoes `with_child`."""
     at = node.children.index(child)
     if at > 0:
         return text[: node.children[at - 1].end] + text[child.end :]
@@ -87,7 +87,7 @@ class _Fault(Exception):
 
 
 class _Reader:
-    """A strict reader (RFC 8259) that remembers places."""
+    """A strict parser (RFC 8259) that records places."""
 
     def __init__(self, text: str, space: re.Pattern[str]) -> None:
         self._text = text
@@ -154,7 +154,7 @@ class _Reader:
         return node
 
     def _next(self, end: int, closing: str) -> tuple[int, bool]:
-        """Where the next child begins, or the closing bracket stands."""
+        """The position of the next child or of the closing bracket."""
         place = self.skip(end)
         mark = self._text[place : place + 1]
         if mark == closing:

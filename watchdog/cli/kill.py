@@ -1,4 +1,4 @@
-"""`kill`, `stop`, `cancel`, `remove`, `purge`, `hold`, `unhold`: the verbs that end an agent, or protect it."""
+"""`kill`, `stop`, `cancel`, `remove`, `purge`, `hold`, `unhold`: the verbs that kill an agent, or protect it."""
 
 import argparse
 
@@ -211,7 +211,7 @@ def unhold(arguments: argparse.Namespace) -> int:
 def _end(
     arguments: argparse.Namespace, path: str, body: Json, timeout: float = _WAIT_SECONDS, waits: str = _WAITS
 ) -> int:
-    """Ask, print each target's result, and give the exit status that sums them up."""
+    """Send the request, print each target's result, and return the exit status for all."""
     status, answer = ask(arguments, "POST", path, body, timeout=timeout, waits=waits)
     if "success" not in answer:  # the request itself was refused
         if arguments.json:
@@ -250,6 +250,6 @@ def _tell(result: Json) -> None:
         warn(f"{name}{short}: it is dead, but its pane remains; this command closes it:")
         say(f"  {clean(result['pane_retry_command'])}")
     for hook in entries(result.get("cleanup")):
-        left_open = "was not made for the agent" in str(hook.get("message"))  # the shell that it was typed in
+        left_open = "was not made for the agent" in str(hook.get("message"))  # a person's shell
         if (hook.get("outcome") != "nothing" and not left_open) or hook.get("needs"):  # `why` has these
             say(f"  {ran(hook)}")

@@ -46,9 +46,9 @@ machine-id) is what other verbs take after an @: `why NAME@HOST`, `kill NAME@HOS
 Of other users' agents you see name, id, owner, status and verdict. `why NAME` tells one agent's whole story.
 """
 _WATCH_SECONDS = 2.0
-_NOTE = 120  # characters of an agent's own words
-_PART = 500  # and of each other part of a reason: a remedy that is cut in the middle is none
-# What a person has to see to first; then the rest, as it is called.
+_NOTE = 120  # characters of an agent's own text
+_PART = 500  # and of each other part of a reason: a truncated remedy is useless
+# What a person has to take care of first; then the rest.
 _URGENCY = (
     "unkillable",
     NEEDS_PERSON,
@@ -63,7 +63,7 @@ _URGENCY = (
 )
 _RANKS = {word: rank for rank, word in enumerate(_URGENCY)}
 _SETTLED = frozenset({"unkillable", "ending", "queued"})  # statuses that say more than a verdict
-_DOOMED = frozenset({"stalled", "expired", "lingering", "gone"})  # verdicts that no answer of a person changes
+_DOOMED = frozenset({"stalled", "expired", "lingering", "gone"})  # verdicts that a person's answer does not change
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -78,7 +78,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def list_agents(arguments: argparse.Namespace) -> int:
-    """Print the agents once, or again and again, then over restarts of the daemon."""
+    """Print the agents once, or repeatedly, then also across restarts of the daemon."""
     away, first = False, True
     while True:
         try:
@@ -108,7 +108,7 @@ def _once(arguments: argparse.Namespace, *, first: bool) -> int:
     agents = entries(answer.get("agents"))
     if arguments.names:
         for name in dict.fromkeys(str(agent.get("name")) for agent in agents):
-            if name_problem(name) is None:  # a foreign registry's may be anything, and a shell may expand these
+            if name_problem(name) is None:  # a foreign registry's name may be anything, which a shell might expand
                 say(name)
     elif arguments.json:
         say(json.dumps(answer)) if arguments.watch else say_json(answer)
@@ -119,7 +119,7 @@ def _once(arguments: argparse.Namespace, *, first: bool) -> int:
 
 
 def _print(lines: list[str], arguments: argparse.Namespace, *, first: bool) -> None:
-    """All lines; watched on a terminal, as many as fit, in the place of the former ones."""
+    """Print all lines; in watch mode on a terminal as many as fit, in place of the former ones."""
     if not arguments.watch or not sys.stdout.isatty():
         for line in lines:
             say(line)
@@ -131,15 +131,15 @@ def _print(lines: list[str], arguments: argparse.Namespace, *, first: bool) -> N
             *lines[:kept],
             f"... and {len(lines) - kept} more lines: enlarge the window, or use list without --watch",
         ]
-    # Line by line: a screen that is cleared whole moves into the scrollback of many terminals, every 2 seconds.
+    # Line by line: many terminals move a cleared screen into their scrollback, every 2 seconds.
     drawn = "".join(f"{line}\x1b[K\n" for line in lines)
     sys.stdout.write(("\x1b[H\x1b[2J" if first else "\x1b[H") + drawn + "\x1b[J")
 
 
 def _banner(status: Json) -> Iterator[str]:
-    """Why no agent is judged or killed just now, each reason with what to do about it.
+    """Why no agent is judged or killed at the moment, each reason with its remedy.
 
-    ATTENTION is what `status` calls so; a hold of the daemon that ends by itself, and observe mode, are notes.
+    ATTENTION has the same meaning as in `status`; a temporary hold of the daemon, and observe mode, are notes.
     """
     age, systemd = sweep_age(status, datetime.now(UTC)), has_systemd(status.get("uid"))
     seen = Seen(uid=os.geteuid(), status=status, sweep_age=age, systemd=systemd)
@@ -171,7 +171,7 @@ def _lines(agents: list[Json], arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def _summary(agents: list[Json]) -> str:
-    """How many there are of each kind, the most urgent first."""
+    """The number of agents of each kind, the most urgent first."""
     words = Counter(_word(agent) for agent in agents if not _ended(agent))
     said = ", ".join(
         f"{count} {clean(word).replace('needs', 'need') if count > 1 else clean(word)}"
@@ -190,7 +190,7 @@ def _ended(agent: Json) -> bool:
 
 
 def _word(agent: Json) -> str:
-    """The one word for what a living agent is."""
+    """The word for a living agent's state."""
     status, verdict = str(agent.get("status")), agent.get("verdict")
     if status in _SETTLED:
         return status
@@ -206,14 +206,14 @@ def _rank(word: str) -> int:
 
 
 def _order(agent: Json) -> tuple[bool, int, str, str]:
-    """Living ones by urgency and name; then those that have ended, with a failed cleanup first, the newest first."""
+    """Living agents by urgency and name; then ended ones, those with a failed cleanup first, then the newest."""
     if _ended(agent):
         return True, not _failed(agent), "", ""
     return False, _rank(_word(agent)), str(agent.get("name")), str(agent.get("created_at"))
 
 
 def _short(host: object) -> str:
-    """A host as one may name it after an @: of a machine-id the first characters do."""
+    """A host as it may be given after an @: the first characters of a machine-id suffice."""
     text = "" if host is None else str(host)
     return text[:8] if len(text) == 32 else text
 
@@ -224,18 +224,18 @@ def _failed(agent: Json) -> list[str]:
 
 
 def _cut(text: str, most: int) -> str:
-    """What is cut shows that it is."""
+    """The text, truncated with a mark."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _row(agent: Json) -> list[object]:
     ended, silent = _ended(agent), ""
     word = "" if ended else _word(agent)
-    # One that is starting has its own limit, which WHY counts; a second number beside it would be another's.
+    # A starting agent has another limit, which WHY shows; a second number would mean something else.
     begun = agent.get("verdict") != "starting"
     if begun and word != ELSEWHERE and agent.get("promised") and agent.get("after_seconds") is not None:
-        counted = agent.get("counted_seconds", agent.get("silence_seconds"))  # another host's row has the latter alone
-        counts = agent.get("verdict") != "waiting"  # else its silence has no limit, or another one
+        counted = agent.get("counted_seconds", agent.get("silence_seconds"))  # another host's row has only the latter
+        counts = agent.get("verdict") != "waiting"  # otherwise its silence has no limit, or another one
         silent = f"{ago(counted)} of {ago(agent.get('after_seconds'))}" if counts else ago(counted)
     why = [f"held: {local(agent['held'])}"] if agent.get("held") else []
     why += [f"kill held back: {local(agent['held_back'])}"] if agent.get("held_back") else []
@@ -248,7 +248,7 @@ def _row(agent: Json) -> list[object]:
         agent.get("status"),
         word if word in (NEEDS_PERSON, ELSEWHERE) else "-" if ended else agent.get("verdict") or "-",
         silent or "-",
-        "-" if ended else agent.get("pid") or "-",  # by now it may be another process's
+        "-" if ended else agent.get("pid") or "-",  # the pid may have been reused
         agent.get("task_id") or "-",
         "; ".join(_cut(part, _PART) for part in why if part),
     ]

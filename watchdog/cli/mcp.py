@@ -31,7 +31,7 @@ def mcp(arguments: argparse.Namespace) -> int:
     """Serve until stdin ends."""
     try:
         from watchdog.cli.mcp_tools import serve  # lazily: the SDK costs over a second
-    except ImportError as error:  # none is there, or version 1, which names things otherwise
+    except ImportError as error:  # missing, or version 1, whose names differ
         fix = "make install EXTRAS=mcp (pip: agent-watchdogd[mcp])"
         warn(f"mcp: the official SDK, 2.1 or newer, is not installed here: {fix}; {error}")
         return 78

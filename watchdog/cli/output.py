@@ -1,7 +1,7 @@
 """What the verbs print: safe text, aligned tables, times and durations, and the exit status of an answer.
 
-Names, notes and messages are other people's words: control characters and everything that moves a terminal's cursor
-or reverses its text is shown, never sent.
+Names, notes and messages come from others: control characters and everything that moves a terminal's cursor or reverses
+text is escaped, never sent.
 """
 
 import errno
@@ -20,9 +20,9 @@ from watchdog.core.verdict import span
 Json = dict[str, object]
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-NEEDS_PERSON = "needs a person"  # what `list` and `why` call an agent that waits for one
-ELSEWHERE = "elsewhere"  # and one that another daemon of this host watches
-# By the word that a cell holds: a colour tells nothing that its word does not.
+NEEDS_PERSON = "needs a person"  # the label in `list` and `why` of an agent that waits for a person
+ELSEWHERE = "elsewhere"  # and of one that another daemon of this host watches
+# By a cell's word: a colour adds no information.
 _COLOURS = {
     NEEDS_PERSON: "bold magenta",
     "healthy": "green",
@@ -40,16 +40,16 @@ _COLOURS = {
     "gone": "red",
     "unkillable": "red",
 }
-_CELL_ROOM = 24  # columns of a terminal for a cell; a longer one takes more lines
-_LEAST_ROOM = 10  # for the first one, which gives what is missing
-_LAST_ROOM = 40  # for the last one, which is a sentence; with less it stands below
+_CELL_ROOM = 24  # columns for a cell; a longer one is wrapped
+_LEAST_ROOM = 10  # for the first column, which shrinks if space is short
+_LAST_ROOM = 40  # for the last column, a sentence; with less it is put below the row
 _STAMP = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)")
 # HTTP status of a refused request -> sysexits.h; everything else is 1.
 _EXITS = {400: 64, 403: 77, 429: 75, 503: 75, 507: 75}
 
 
 def clean(value: object) -> str:
-    """Text with everything that a terminal would act upon written out (`\\x1b`); None is empty."""
+    """Text with everything that a terminal would interpret escaped (`\\x1b`); None is empty."""
     text = "" if value is None else str(value)
     if text.isascii() and text.isprintable():
         return text
@@ -60,20 +60,20 @@ def clean(value: object) -> str:
 
 
 def say(text: str = "") -> None:
-    """One line to stdout."""
+    """Print one line to stdout."""
     sys.stdout.write(text + "\n")
 
 
 def warn(text: str) -> None:
-    """One line to stderr, with our name."""
+    """Print one line to stderr, with our name."""
     sys.stderr.write(f"agent-watchdog: {text}\n")
 
 
 def read_on(other: int | None = None, seconds: float | None = None) -> None:
-    """Wait until that descriptor can be read, or so many seconds. Raises BrokenPipeError once stdout has no reader.
+    """Wait until that descriptor is readable, or for `seconds`. Raises BrokenPipeError once stdout has no reader.
 
-    A write would tell that too, but the next thing to be written may take days. A pipe without a reader says POLLERR,
-    a terminal that was closed POLLHUP (poll(2)); a file has no reader and says nothing.
+    A write would detect that too, but the next write may be days away. A pipe without a reader gives POLLERR, a closed
+    terminal POLLHUP (poll(2)); a file gives neither.
     """
     sys.stdout.flush()
     look = _stdout_watched()
@@ -85,7 +85,7 @@ def read_on(other: int | None = None, seconds: float | None = None) -> None:
 
 
 def nobody_reads() -> bool:
-    """Whether our stdout's reader has gone; a write to a terminal that was closed says EIO, as a broken disk does."""
+    """Whether stdout's reader is gone; a write to a closed terminal fails with EIO, like a broken disk."""
     return bool(_stdout_watched().poll(0))
 
 
@@ -97,12 +97,14 @@ def _stdout_watched() -> select.poll:
 
 
 def say_json(value: object) -> None:
-    """One JSON value for programs; ASCII, so nothing in it can move a cursor."""
+    """Print one JSON value for programs; in ASCII, so nothing in it can move a cursor."""
     say(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """The lines of a table: by rich for people at a terminal, else aligned text (the last column is never cut)."""
+    """The lines of a table: by rich for people at a terminal, else aligned text (the last column is never
+    truncated).
+    """
     lines = [[clean(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         return _pretty(head, lines)
@@ -114,7 +116,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 def _pretty(head: Sequence[str], lines: list[list[str]]) -> list[str]:
-    """Drawn by rich, without columns that say nothing; where it gets too narrow the last one stands below each row."""
+    """Drawn by rich, without empty columns; if it gets too narrow the last one is put below each row."""
     from rich.console import Console  # 70 ms, and only for people
     from rich.padding import Padding
     from rich.table import Table
@@ -131,11 +133,11 @@ def _pretty(head: Sequence[str], lines: list[list[str]]) -> list[str]:
     def drawn(rows: list[list[str]], *, titles: bool) -> Table:
         view = Table(box=None, pad_edge=False, header_style="bold", show_header=titles)
         for title, width in list(zip(head, widths, strict=True))[: -1 if below else None]:
-            # One long name must not take the others' columns away: it takes more lines.
+            # A long name must not squeeze the other columns: it is wrapped.
             is_last = title == head[-1]
             view.add_column(title, overflow="fold", width=None if is_last else width, no_wrap=title in ("ID", "PID"))
         for row in rows:
-            # Text, never markup: a name may hold [brackets].
+            # Text, never markup: a name may contain [brackets].
             view.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
         return view
 
@@ -151,7 +153,7 @@ def _pretty(head: Sequence[str], lines: list[list[str]]) -> list[str]:
 
 
 def ago(seconds: object) -> str:
-    """Seconds as people say them; empty for None."""
+    """Seconds for people; empty for None."""
     return "" if not isinstance(seconds, int | float) else span(timedelta(seconds=seconds))
 
 
@@ -167,22 +169,22 @@ def clock(stamp: object) -> str:
 
 
 def local(text: object) -> str:
-    """The daemon's words, each UTC stamp in them as local time: one terminal has one time."""
+    """The daemon's text with its UTC stamps as local time, so that a terminal shows one time zone."""
     return _STAMP.sub(lambda found: clock(found[0]), clean(text))
 
 
 def entries(value: object) -> list[Json]:
-    """A list of JSON objects out of an answer, whatever came."""
+    """The JSON objects in a value of an answer, whatever its type."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def entry(value: object) -> Json:
-    """A JSON object out of an answer, whatever came."""
+    """The value of an answer if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def size(count: object) -> str:
-    """Bytes as a person reads them: `8 MiB`, `1.5 GiB`, `7 bytes`."""
+    """Bytes for people: `8 MiB`, `1.5 GiB`, `7 bytes`."""
     if not isinstance(count, int | float):
         return f"{clean(count)} bytes"
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
@@ -192,7 +194,7 @@ def size(count: object) -> str:
 
 
 def refused(status: int, answer: Json) -> int:
-    """Tell why a request was refused; the exit status for it."""
+    """Print why a request was refused; return its exit status."""
     for line in str(answer.get("message") or f"the daemon answered {status}").splitlines():
         warn(local(line))
     if answer.get("error") == "registry_unavailable":
@@ -201,7 +203,7 @@ def refused(status: int, answer: Json) -> int:
 
 
 def exit_of(results: Iterable[Json]) -> int:
-    """0: all are as wanted; 77: every one that is not was refused for permission; else 1, a pane that stays too."""
+    """0: all succeeded; 77: all failures were for lack of permission; else 1, also for a pane that stays."""
     results = list(results)
     errors = {str(result.get("error")) for result in results if not result.get("success")}
     if not errors:
@@ -210,9 +212,9 @@ def exit_of(results: Iterable[Json]) -> int:
 
 
 def ran(run: Json) -> str:
-    """A cleanup hook's run in a line; the outcome is not said twice where the hook's words begin with it."""
+    """A cleanup hook's run in a line; the outcome is not repeated if the hook's message begins with it."""
     outcome = clean(run.get("outcome") or run.get("status"))
-    if outcome == "running":  # what its row says beside is of the try before
+    if outcome == "running":  # the rest of its row is from the previous try
         tried, said = run.get("attempts") not in (None, 1), clean(run.get("message"))
         now = f"try {clean(run.get('attempts'))} is running" if tried else "it is running"
         return f"cleanup {clean(run.get('hook'))}: {now}{f'; the one before: {said}' if tried and said else ''}"

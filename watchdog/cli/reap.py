@@ -1,4 +1,4 @@
-"""`reap`: what dead agents have left behind, shown or put in order."""
+"""`reap`: shows or cleans up what dead agents have left behind."""
 
 import argparse
 

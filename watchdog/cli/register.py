@@ -81,10 +81,10 @@ def register(arguments: argparse.Namespace) -> int:
         say_json(answer)
         return 0
     told = entry(answer.get("env"))
-    for key in _MARKS:  # no other: a shell evaluates these lines, and PATH or LD_PRELOAD would be as welcome to it
+    for key in _MARKS:  # no others: a shell evaluates these lines, and would accept PATH or LD_PRELOAD too
         if isinstance(value := told.get(key), str):
             say(f"export {key}={shlex.quote(clean(value))};")
-    # Last, and a comment: `eval $(...)` without quotes joins the lines.
+    # A comment, so it must be last: unquoted `eval $(...)` joins the lines.
     say(f"# agent {clean(answer.get('agent_id'))} ({clean(answer.get('name'))})")
     if arguments.pid is None and not arguments.queued:
         warn(
@@ -100,7 +100,7 @@ def register(arguments: argparse.Namespace) -> int:
 
 
 def _surrounding(arguments: argparse.Namespace) -> str | None:
-    """The living agent in whose environment we run, if it is one of this daemon's; a marker of the past is no error."""
+    """The living agent in whose environment we run, if it is this daemon's; an outdated marker is not an error."""
     marker = os.environ.get("AGENT_WATCHDOG_ID")
     if not marker:
         return None
@@ -110,5 +110,5 @@ def _surrounding(arguments: argparse.Namespace) -> str | None:
 
 
 def _absolute(path: str | None) -> str | None:
-    """Links are followed here, with the user's rights; cleanup later follows none."""
+    """The absolute path with links resolved, with the user's rights; later the cleanup follows none."""
     return None if path is None else os.path.realpath(path)

@@ -1,4 +1,4 @@
-"""`reload`: have the daemon read its configuration again, and wait for what comes of it."""
+"""`reload`: have the daemon read its configuration again, and wait for the result."""
 
 import argparse
 
@@ -11,8 +11,8 @@ Have the daemon read its configuration again and wait for the result; `systemctl
 file is adopted as a whole or not at all: if it has a fault the former settings stay in force, each fault is printed,
 and the exit status is 78. SIGHUP does the same without an answer.
 """
-_NO_FILE = "defaults"  # what the daemon calls its configuration when it has no file
-_SECONDS = 60.0  # reading has 10, and a sweep that runs is waited for
+_NO_FILE = "defaults"  # the daemon's name for its configuration without a file
+_SECONDS = 60.0  # reading may take 10 s, and a running sweep is waited for
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -25,7 +25,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def reload(arguments: argparse.Namespace) -> int:
-    """Ask, and print what was refused."""
+    """Request the reload, and print what was rejected."""
     if arguments.pid is not None:
         code, answer = ask(arguments, "GET", "/v1/status")
         if code >= 300:

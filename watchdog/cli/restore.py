@@ -1,4 +1,4 @@
-"""`restore`: what lies in the trash of repositories, and bringing one worktree back.
+"""`restore`: lists the trash of repositories, and restores one worktree.
 
 Tests: tests/e2e/test_restore.py.
 """
@@ -53,11 +53,11 @@ def restore(arguments: argparse.Namespace) -> int:
 
 
 def _where(repository: str | None) -> Json:
-    """The place, as the daemon gets it; root names whose it is, since no user's git runs as root."""
+    """The place for the request; root adds its owner, since no user's git runs as root."""
     place = os.path.abspath(repository or ".")
     where: Json = {"place": place}
     if os.geteuid() == 0:
-        with suppress(OSError):  # the helper says what is wrong with it
+        with suppress(OSError):  # the helper reports the error
             where["owner_uid"] = os.stat(place).st_uid
     return where
 

@@ -16,7 +16,7 @@ installation and the machine.
 
 Exit status: 0 fine, 1 something needs attention, 69 no daemon answers: nothing is watched.
 """
-_SECTIONS = (  # of the answer: found by `attention` where something is wrong
+_SECTIONS = (  # of the answer; `attention` reports what is wrong in them
     *("registry_problem", "config_problems", "config_waiting", "disk_reserve", "unreadable", "limited", "waits_for"),
     *("troubles", "unkillable", "hostname"),
 )
@@ -28,7 +28,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """Print what the daemon says of itself; the exit status is the verdict."""
+    """Print the daemon's state; the exit status is the verdict."""
     code, answer = ask(arguments, "GET", "/v1/status")
     if code >= 300:
         return refused(code, answer)
@@ -40,7 +40,7 @@ def status(arguments: argparse.Namespace) -> int:
     else:
         say(_verdict(answer, found))
         for one in found:
-            if one is not found[0]:  # the verdict has said it
+            if one is not found[0]:  # already in the verdict
                 say(f"  {clean(one.what)}")
             say(f"    {clean(one.meaning)}")
             say(f"    do: {clean(one.todo)}")
@@ -49,7 +49,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def _verdict(answer: Json, found: list[Finding]) -> str:
-    """The first line: what a person who has been paged reads."""
+    """The first line, for a person who has been paged."""
     if found:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         return f"ATTENTION: {clean(found[0].what)}{more}"

@@ -1,7 +1,7 @@
-"""Where trash lies: below the roots, beside every temp dir, in every repository a worktree or lock was moved aside in.
+"""Finds trash: below the roots, next to temp dirs, and in repositories in which a worktree or lock was moved aside.
 
-Only looked at, never through a link; the paths are those that the daemon shows us. Trash of agents that it has
-forgotten (`retention_days`) is found below the roots only.
+Read-only, without following links; the paths are those that the daemon reports. Trash of agents that it has deleted
+(`retention_days`) is found only below the roots.
 
 Tests: tests/cli/test_doctor.py.
 """
@@ -20,13 +20,13 @@ Json = dict[str, object]
 ROOTS = ["/tmp", "/var/tmp"]  # noqa: S108 the default of cleanup.roots
 BESIDE = ".agent-watchdog-trash-*"  # owner.trash.beside_name()
 AREA = "/agent-watchdog/trash/"  # in a repository: owner.hooks.worktree
-LOCKS = "/agent-watchdog/locks/"  # likewise: lock files that owner.git_locks moved aside
-MOST_STORIES = 200  # of ended agents with a worktree that are asked for, the newest first
-MOST_FILES = 100_000  # that are counted
+LOCKS = "/agent-watchdog/locks/"  # likewise: lock files that owner.git.lock_files moved aside
+MOST_STORIES = 200  # ended agents with a worktree that are queried, the newest first
+MOST_FILES = 100_000  # counted at most
 
 
 def find(socket_path: str, roots: object) -> list[str]:
-    """Every trash that we know of and may see, in order. `roots`: as the daemon says them, else the default ones."""
+    """All trash that is known and visible, sorted. `roots`: as the daemon reports them, else the defaults."""
     agents = _agents(socket_path)
     places = [str(root) for root in (roots if isinstance(roots, list) else ROOTS)]
     places += [os.path.dirname(path) for agent in agents for path in (agent.get("temp_dir"),) if isinstance(path, str)]
@@ -38,9 +38,9 @@ def find(socket_path: str, roots: object) -> list[str]:
 
 
 def bytes_below(top: str) -> int:
-    """Bytes on disk, of as much as may be read, up to a bound."""
+    """Bytes on disk of everything readable, up to a limit."""
     total = count = 0
-    todo = [top]  # os.walk recurses before Python 3.12, and trash may be deeper than that goes
+    todo = [top]  # os.walk recurses before Python 3.12, and trash may be too deep for that
     while todo and count <= MOST_FILES:
         with suppress(OSError), os.scandir(todo.pop()) as entries:
             for entry in entries:
@@ -59,7 +59,7 @@ def _agents(socket_path: str) -> list[Json]:
 
 
 def _moved(socket_path: str, agent_id: str) -> set[str]:
-    """Where an agent's worktree and its locks were moved to: the places for all of its repository."""
+    """The trash directories of the repositories to which an agent's worktree and locks were moved."""
     runs = _ask(socket_path, f"/v1/agents/{agent_id}").get("cleanup")
     details = [cast("Json", run).get("details") for run in (runs if isinstance(runs, list) else [])]
     paths = [str(one.get("trash")) for one in details if isinstance(one, dict) and one.get("trash")]
@@ -76,7 +76,7 @@ def _below(place: str) -> list[Path]:
 
 
 def _is_directory(path: str) -> bool:
-    """And no link: whoever may write there could lead us anywhere."""
+    """Whether it is a directory and not a link, which could lead anywhere."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:

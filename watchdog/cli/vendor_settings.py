@@ -1,7 +1,7 @@
-"""Where each vendor keeps its hooks, and what stands there when ours are installed. Text in, text out.
+"""Where each vendor keeps its hooks, and their text with ours installed. Text in, text out.
 
-Claude Code skips a whole settings file that names an event which its version does not know (several tools broke their
-users' settings that way in 2026), so only those are named there that every version with hooks for sessions has.
+Claude Code ignores a whole settings file that names an event unknown to its version (several tools broke their users'
+settings that way in 2026), so only events are used that all versions with session hooks have.
 
 Tests: tests/cli/test_install_hooks.py.
 """
@@ -16,26 +16,26 @@ from dataclasses import dataclass
 from watchdog.cli.json_edit import Node, parse, with_child, without_child
 from watchdog.errors import BadRequest
 
-_CODEX_SECONDS = 3  # the most that it gives SessionEnd and Interrupt; it warns at each start of more
-# No file of its own says that its turn has ended well: the word that a slow hook would have said must not be lost.
+_CODEX_SECONDS = 3  # its maximum for SessionEnd and Interrupt; it warns about more at each start
+# Its session file does not record that a turn ended well, so a slow hook's report must not be lost.
 _GEMINI_MILLISECONDS = 30_000
 _PLUGIN_MARK = "agent-watchdog install-hooks opencode"
 
 
 @dataclass(frozen=True, slots=True)
 class HookFile:
-    """One vendor's file. `home`: the variable that moves its directory, and where that is without it (below HOME)."""
+    """One vendor's file. `home`: the variable for its directory, and the default below HOME."""
 
     vendor: str
     home: tuple[str, str]
     below: str
     events: tuple[str, ...] = ()
-    handler: tuple[tuple[str, object], ...] = ()  # what is said of each handler besides the command
+    handler: tuple[tuple[str, object], ...] = ()  # members of each handler besides the command
     comments: bool = False
     notes: tuple[str, ...] = ()
 
     def path(self, environ: Mapping[str, str]) -> str:
-        """Where it is. Raises BadRequest without a home directory."""
+        """Its path. Raises BadRequest without a home directory."""
         variable, usual = self.home
         home = environ.get("HOME", "")
         if not environ.get(variable) and not home.startswith("/"):
@@ -43,12 +43,13 @@ class HookFile:
         return os.path.abspath(os.path.join(environ.get(variable) or os.path.join(home, usual), self.below))
 
     def installed(self, before: str | None, command: str) -> str:
-        """The file with our hooks; unchanged where they are there. Raises BadRequest for one that is not understood."""
+        """The file with our hooks; unchanged if they are there. Raises BadRequest for an unknown format."""
         if self.vendor == "opencode":
             return _plugin(before, command)
         if before is None or not before.strip():
             wanted = {event: [self._group(event, command)] for event in self.events}
-            return json.dumps({"hooks": wanted}, indent=2)  # without a last newline: so we know that it is all ours
+            # Without a final newline, which shows that the file is entirely ours.
+            return json.dumps({"hooks": wanted}, indent=2)
         if self._complete(before, command):
             return before
         text = self.removed(before)
@@ -59,7 +60,7 @@ class HookFile:
         return text
 
     def removed(self, before: str | None) -> str | None:
-        """The file without our hooks; None: there is none, or nothing but ours was in it."""
+        """The file without our hooks; None: there is none, or it had only ours."""
         if before is None:
             return None
         if self.vendor == "opencode":
@@ -73,7 +74,7 @@ class HookFile:
         return {"hooks": [{"type": "command", "command": command, **dict(self.handler)}]}
 
     def _hooks(self, text: str) -> tuple[Node, Node | None]:
-        """The whole, and its `hooks`. Raises BadRequest for other shapes than the vendor documents."""
+        """The document and its `hooks`. Raises BadRequest for structures that the vendor does not document."""
         root = parse(text, comments=self.comments)
         hooks = root.member("hooks")
         if hooks is not None and not isinstance(hooks.value, dict):
@@ -93,13 +94,13 @@ class HookFile:
         return with_child(text, groups, 2, group)
 
     def _complete(self, text: str, command: str) -> bool:
-        """Whether exactly what we would install is there."""
+        """Whether it contains exactly what we would install."""
         _, hooks = self._hooks(text)
         found = [(event.key, group.value) for event, group, _ in self._ours(hooks)]
         return sorted(found, key=repr) == sorted(((e, self._group(e, command)) for e in self.events), key=repr)
 
     def _ours(self, hooks: Node | None) -> list[tuple[Node, Node, Node]]:
-        """Each handler of ours: its event, its group, itself. Whatever has another shape is not ours."""
+        """Our handlers: event, group, handler. Anything of another structure is not ours."""
         command = re.compile(rf"agent-watchdog'? beat --from {self.vendor}$")
         found = []
         for event in hooks.children if hooks is not None else ():
@@ -112,7 +113,7 @@ class HookFile:
         return found
 
     def _cut(self, text: str) -> str | None:
-        """The text without one handler of ours, and without what it leaves empty; None: there is none."""
+        """The text without one handler of ours and what it leaves empty; None: there is none."""
         root, hooks = self._hooks(text)
         ours = self._ours(hooks)
         if not ours or hooks is None:
@@ -122,13 +123,13 @@ class HookFile:
         assert handlers is not None
         for parent, child in ((handlers, handler), (event, group), (hooks, event), (root, hooks)):
             around = text[parent.start + 1 : child.begin] + text[child.end : parent.end - 1]
-            if len(parent.children) > 1 or parent is root or around.strip():  # a comment of theirs
+            if len(parent.children) > 1 or parent is root or around.strip():  # a user's comment
                 return without_child(text, parent, child)
         return None
 
 
 def _plugin(before: str | None, command: str) -> str:
-    """opencode takes no list of commands but a program of its own kind."""
+    """opencode's plugin: it accepts a program instead of a list of commands."""
     if before is not None and _PLUGIN_MARK not in before:
         raise BadRequest("is another plugin, not ours; rename or remove it first")
     with open(os.path.join(os.path.dirname(__file__), "opencode.js"), encoding="utf-8") as file:
@@ -139,7 +140,7 @@ def _plugin(before: str | None, command: str) -> str:
 def command_for(vendor: str, program: str) -> str:
     """The command of a hook, for a shell.
 
-    It runs in its agent's environment, whose PYTHONPATH is the agent's work: PyPI's watchdog there would be imported.
+    It runs in its agent's environment, whose PYTHONPATH the agent controls: PyPI's watchdog there would be imported.
     """
     return f"env -u PYTHONPATH -u PYTHONHOME {shlex.quote(program)} beat --from {vendor}"
 

@@ -1,4 +1,4 @@
-"""What all verbs share: their common flags, durations, and asking the daemon."""
+"""Shared by all verbs: common flags, durations, and requests to the daemon."""
 
 import argparse
 import sys
@@ -14,8 +14,8 @@ from watchdog.errors import BadRequest
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Json = dict[str, object]
-QUICK = 10.0  # seconds for what takes no time
-MUTE = 5.0  # after which a person hears that it goes on; most orders take less
+QUICK = 10.0  # seconds for requests that are answered at once
+MUTE = 5.0  # seconds after which a person is told that it is still running; most orders take less
 _WAITS = "still working; Ctrl-C ends only this wait"
 
 
@@ -28,7 +28,7 @@ def duration(text: str) -> float:
 
 
 def span(text: str) -> float:
-    """The same, where none at all would be no duration."""
+    """The same, but not zero."""
     if not (seconds := duration(text)):
         raise argparse.ArgumentTypeError("must be more than 0")
     return seconds
@@ -45,13 +45,13 @@ def add_verb(verbs: Verbs, name: str, help_line: str, text: str, *, json: bool =
     )
     if json:
         parser.add_argument("--json", action="store_true", help="JSON for programs")
-    # After the verb too; SUPPRESS, or it would undo the one before the verb.
+    # Also accepted after the verb; SUPPRESS, or its default would override the one before the verb.
     parser.add_argument("--socket", metavar="PATH", default=argparse.SUPPRESS, help="the daemon's control socket")
     return parser
 
 
 def socket_of(arguments: argparse.Namespace) -> str:
-    """The control socket to speak to."""
+    """The control socket to use."""
     return sockets.find_socket(arguments.socket)
 
 
@@ -63,14 +63,14 @@ def ask(
     timeout: float = QUICK,
     waits: str = _WAITS,
 ) -> tuple[int, Json]:
-    """One request; where it may take long, `waits` is said meanwhile. Raises DaemonUnreachable, UnsafeDirectory."""
+    """Send one request; if it takes long, print `waits` meanwhile. Raises DaemonUnreachable, UnsafeDirectory."""
     with _saying(waits, arguments, timeout):
         return client.request(method, path, body, socket_path=socket_of(arguments), timeout=timeout)
 
 
 @contextmanager
 def _saying(words: str, arguments: argparse.Namespace, seconds: float) -> Iterator[None]:
-    """A person at a terminal hears after a while that it goes on: a hook, a helper, a disk may take minutes."""
+    """After a while tell a person at a terminal that it is still running: a hook, helper or disk may take minutes."""
     if seconds <= QUICK or not sys.stderr.isatty() or getattr(arguments, "json", False):
         yield
         return

@@ -1,11 +1,10 @@
-"""All verbs of `agent-watchdog` but `run` and `beat`, which have their own readers of arguments.
+"""All verbs of `agent-watchdog` except `run` and `beat`, which have their own argument parsers.
 
 Verbs only: parse, call the daemon, print. One file per group; each adds its parsers and sets `call`. A new one is one
 line in `GROUPS` and one module of that name here.
 
-Exit status: 0 done (or already so), 1 any target not, 64 usage, 69 no daemon, 74 output cannot be written, 75 try
-again, 77 refused for permission, 78 configuration. 2 is never used: it would tell a vendor's hook runner
-to block its agent.
+Exit status: 0 done (or already so), 1 a target failed, 64 usage, 69 no daemon, 74 output cannot be written, 75 try
+again, 77 permission denied, 78 configuration. 2 is never used: it would make a vendor's hook runner block its agent.
 """
 
 import argparse
@@ -39,7 +38,7 @@ _MODULES = [import_module(f"watchdog.cli.{group}") for group in GROUPS]
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that ends with 64 (EX_USAGE) instead of 2."""
+    """argparse that exits with 64 (EX_USAGE) instead of 2."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where to look."""
@@ -52,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Version(argparse.Action):
-    """`--version`, which asks for the installed package's only then: that took a third of the start of each verb."""
+    """`--version`, which looks the version up only then: that took a third of each verb's start."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         """Print it, and end."""
@@ -82,14 +81,15 @@ def build() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """Run one verb; the exit status. `argv` is without the program's name."""
+    """Run one verb; return the exit status. `argv` is without the program's name."""
     try:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is imported: what is in hand may be put away
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all imports are done: from here on Ctrl-C may clean up
             signal.signal(signal.SIGINT, signal.default_int_handler)
         arguments, rest = build().parse_known_args(argv)
         if hasattr(arguments, "targets") and not any(word.startswith("-") for word in rest):
-            arguments.targets, rest = arguments.targets + rest, []  # `kill a --force b`: argparse takes one row of them
-        if rest:  # said here, since argparse would send its reader to the help without this verb's options
+            # `kill a --force b`: argparse takes only one consecutive group.
+            arguments.targets, rest = arguments.targets + rest, []
+        if rest:  # reported here, as argparse would refer to the help without this verb's options
             warn(f"unrecognized arguments: {clean(' '.join(rest))}\nusage: see agent-watchdog {arguments.verb} --help")
             return 64
         call: Callable[[argparse.Namespace], int] | None = getattr(arguments, "call", None)
@@ -123,5 +123,5 @@ def main(argv: list[str]) -> int:
 
 
 def _drop_stdout() -> None:
-    """So that what is still in its buffer fails nowhere at exit."""
+    """Redirect stdout so that its remaining buffer causes no error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The text of `why`: from the daemon's JSON about one agent to lines for a person. Prints nothing itself."""
+"""The text of `why`: turns the daemon's JSON about one agent into lines for a person. Prints nothing itself."""
 
 import shlex
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from watchdog.cli.output import ELSEWHERE, NEEDS_PERSON, Json, ago, clean, clock
 _EVIDENCE_LINES = 12
 _PROCESSES = 20
 _LINE = 110
-_LINES_OF_TABLE = 9  # of verdicts: the first that fits wins (agent-watchdog(7), VERDICT)
-# What the line itself, the heading or the part on the kill request says already; `--json` has it all.
+_LINES_OF_TABLE = 9  # of verdicts: the first that applies wins (agent-watchdog(7), VERDICT)
+# Evidence that the line itself, the heading or the kill request's part already shows; `--json` has all.
 _TOLD_ELSEWHERE = frozenset(
     {
         *("agent_id", "name", "host", "boot_id", "start_ticks", "pidfd_inode", "request_id", "task_id", "reason"),
@@ -18,7 +18,7 @@ _TOLD_ELSEWHERE = frozenset(
         *("hook", "outcome", "attempt", "resumable", "stop_reason", "resume"),
     }
 )
-_FIRST_MOMENTS, _LAST_MOMENTS = 5, 35  # of a history that are shown; `events --agent` has all
+_FIRST_MOMENTS, _LAST_MOMENTS = 5, 35  # entries of a history that are shown; `events --agent` has all
 _HOOK_TRIES = frozenset({"cleanup.hook_finished", "cleanup.hook_failed", "cleanup.hook_retried"})
 _BY_ITSELF = frozenset({"gone", "lost"})
 _NOT_AGAIN = "so it is not tried again"  # of a hook that the configuration no longer has
@@ -31,7 +31,7 @@ _REASONS = {
     "stop": "a person wanted it stopped",
     "orphaned": "its processes had outlived it",
 }
-# Of the options those that make a difference; `cleanup` does where it is off.
+# The options that matter; `cleanup` only if it is off.
 _OPTIONS = {
     "force": "by KILL at once",
     "only_ask": "only asked, not signalled",
@@ -65,7 +65,7 @@ def story(answer: Json) -> Iterator[str]:
         age = agent.get("members_age_seconds")
         yield "its processes at the last scan" + ("" if age is None else f", {ago(age)} ago")
         for member in members:
-            if member.get("state") == "?":  # its name is that of the last look, perhaps before it was what it is
+            if member.get("state") == "?":  # its name is from the last scan, maybe before its exec
                 main = member.get("pid") == agent.get("pid")
                 name = clean(agent.get("command") if main else "") or "-"
                 yield f"  {clean(member.get('pid')):>8} {name:<16} cannot be read, known by {clean(member.get('via'))}"
@@ -103,7 +103,7 @@ def _heading(agent: Json) -> Iterator[str]:
 
 
 def _next(answer: Json) -> Iterator[str]:
-    """What would change its state by itself, then what a person can do about it."""
+    """What would change its state on its own, then what a person can do."""
     agent = entry(answer.get("agent"))
     for sentence in _list(agent.get("outlook")):
         yield f"  {local(sentence)}"
@@ -184,7 +184,7 @@ def _exit(agent: Json) -> str:
 
 
 def _signals(agent: Json) -> Iterator[str]:
-    """Each signal of a living agent with its age and source, what is missing last; of an ended one what its row has."""
+    """Each signal of a living agent with age and source, missing ones last; of an ended agent what its row has."""
     missing = []
     for signal in entries(agent.get("signals")):
         name, age = f"  {clean(signal.get('signal')):<11}", signal.get("age_seconds")
@@ -214,10 +214,10 @@ def _time_left(seconds: object) -> str:
 
 
 def _timeline(answer: Json) -> Iterator[str]:
-    """Events in the order in which they were written down, which is that of happening whatever the clocks did.
+    """Events in the order in which they were recorded, which is the order of happening even if clocks were set.
 
-    A hook's last try is shown once, by its run: in the place of its last event, else by its time. Of a long history the
-    beginning and the end.
+    A hook's last try is shown once, by its run: at the place of its last event, else by its time. Of a long history
+    only the beginning and the end.
     """
     has_task = bool(entry(answer.get("agent")).get("task_id"))
     runs = {clean(run.get("hook")): run for run in entries(answer.get("cleanup"))}
@@ -226,7 +226,7 @@ def _timeline(answer: Json) -> Iterator[str]:
     for event in reversed(entries(answer.get("events"))):
         name, hook = event.get("event"), clean(entry(event.get("evidence")).get("hook"))
         if name == "cleanup.hook_skipped" and hook in told:
-            continue  # its run says why
+            continue  # its run has the reason
         run = runs.pop(hook, None) if name in _HOOK_TRIES else None
         if run is not None:
             moments.append((str(run.get("finished_at") or event.get("at")), _run(run)))
@@ -264,7 +264,7 @@ def _event(event: Json, *, has_task: bool) -> list[str]:
     evidence = entry(event.get("evidence"))
     pids = [clean(one) for one in _list(evidence.get("pids")) or [evidence.get("pid")] if one is not None]
     if event.get("event") == "kill.finished":
-        pids = []  # the agent's own, which stands above: its sentence may be about others
+        pids = []  # only the agent's own pid, shown above; the text may be about others
     which = f" (pid {', '.join(pids[:_PROCESSES])})" if pids and pids[0] not in clean(event.get("why")) else ""
     first = f"{clean(event.get('event'))}{change}: {clean(event.get('why'))}{which} [by {_by(event.get('who'))}]"
     shown = {key: value for key, value in evidence.items() if key not in ("pid", "pids")}
@@ -320,7 +320,7 @@ def _request(request: Json) -> Iterator[str]:
 
 
 def _before(evidence: Json, when: str) -> Iterator[str]:
-    """What was seen then, each process on a line; `--json` has all of it."""
+    """What was seen at that time, a line per process; `--json` has all of it."""
     processes = entries(evidence.get("processes"))
     said = _lines(evidence.get("said"), "")
     if evidence:
@@ -345,7 +345,7 @@ def _before(evidence: Json, when: str) -> Iterator[str]:
 
 
 def _facts(evidence: object) -> list[str]:
-    """Evidence as `key: value` lines, without what is shown elsewhere, cut where it gets long (`--json` has all)."""
+    """Evidence as `key: value` lines, without what is shown elsewhere, truncated (`--json` has all)."""
     told = {key: value for key, value in entry(evidence).items() if key not in _TOLD_ELSEWHERE}
     lines = _lines(told, "")
     if len(lines) > _EVIDENCE_LINES:

@@ -1,4 +1,4 @@
-"""The HTTP client of a control socket, where such sockets lie, and which daemon holds a process.
+"""The HTTP client for control sockets, where such sockets are found, and which daemon watches a process.
 
-For the CLI, for a daemon that asks another one, and for the helpers of owners.
+Used by the CLI, by a daemon that asks another one, and by the owners' helpers.
 """

@@ -1,7 +1,7 @@
-"""The little HTTP client of the control socket: one request, one answer, one connection.
+"""A small HTTP client for the control socket: one request and one answer per connection.
 
-`run`, `beat` and every other verb speak through it. It imports next to nothing (`_socket` is what `socket` wraps;
-`socket` and `json` cost 0.4 and 0.3 MB in each resident `run`) and trusts only a daemon of its own uid or root's.
+`run`, `beat` and every other verb use it. It imports very little (`_socket` is what `socket` wraps; `socket` and
+`json` cost 0.4 and 0.3 MB in each resident `run`) and trusts only daemons of its own uid or of root.
 """
 
 import os
@@ -28,11 +28,11 @@ def request(
     timeout: float = 5.0,
     opened: Callable[[socket], object] | None = None,
 ) -> tuple[int, dict[str, object]]:
-    """Send one request, give back status and JSON object. `timeout` in seconds is for the whole exchange.
+    """Send one request and return the status and the JSON object. `timeout` (seconds) covers the whole exchange.
 
-    `opened` is given the connection: shutting it down from another thread ends the wait.
+    `opened` is called with the connection: another thread can shut it down to end the wait.
 
-    Raises DaemonUnreachable (DaemonBusy: it is there), UnsafeDirectory. An answer with an error status is an answer.
+    Raises DaemonUnreachable (DaemonBusy if the daemon runs), UnsafeDirectory. An error status does not raise.
     """
     deadline = time.monotonic() + timeout
     connection = _connected(socket_path, timeout)
@@ -59,11 +59,11 @@ def request(
 def stream(
     path: str, socket_path: str, *, timeout: float = 5.0, wait: Callable[[int], object] | None = None
 ) -> Iterator[dict[str, object]]:
-    """Yield the JSON objects of an answer that comes line by line (`/v1/events`), until the daemon ends it.
+    """Yield the JSON objects of an answer with one object per line (`/v1/events`), until the daemon closes it.
 
-    `timeout` in seconds is for the first byte only; with `follow` the next line may take days. `wait` is called before
-    each further piece is read, with the connection's descriptor: it may end the wait by BrokenPipeError. Raises
-    DaemonUnreachable, DaemonBusy for 429 and 503, and BadRequest for another error status.
+    `timeout` (seconds) covers the first byte only: with `follow` the next line may take days. `wait` is called with the
+    connection's descriptor before each later read; it can stop the stream by raising BrokenPipeError. Raises
+    DaemonUnreachable, DaemonBusy for 429 and 503, and BadRequest for any other error status.
     """
     import json  # lazily: not for `run` and `beat`
 
@@ -84,7 +84,7 @@ def stream(
             for line in lines:
                 if line.strip():
                     yield json.loads(line)
-    except BrokenPipeError:  # of `wait`: receiving raises none
+    except BrokenPipeError:  # from `wait`: receiving never raises it
         raise
     except TimeoutError:
         raise DaemonUnreachable(f"the daemon at {socket_path} did not answer within {timeout:g} s") from None
@@ -95,9 +95,9 @@ def stream(
 
 
 def check_peer(connection: socket) -> int:
-    """Refuse a connected socket whose other end is neither our own uid's nor root's; the pid of its daemon.
+    """Return the pid of the daemon at the other end; refuse one that is neither of our own uid nor root.
 
-    0: it is in a pid namespace that we do not see into. Raises UnsafeDirectory.
+    The pid is 0 for a daemon in a pid namespace that we cannot see. Raises UnsafeDirectory.
     """
     pid, uid = credentials(connection)
     if uid not in (os.getuid(), 0):
@@ -108,13 +108,13 @@ def check_peer(connection: socket) -> int:
 
 
 def credentials(connection: socket) -> tuple[int, int]:
-    """Pid and uid of the process that listens at the other end, as the kernel says."""
+    """Pid and uid of the process that listens at the other end, according to the kernel."""
     ucred = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)  # struct ucred: pid, uid, gid (unix(7))
     return int.from_bytes(ucred[:4], sys.byteorder), int.from_bytes(ucred[4:8], sys.byteorder)
 
 
 def encode_request(method: str, path: str, body: object | None = None) -> bytes:
-    """One HTTP/1.1 request that asks to close the connection after the answer."""
+    """One HTTP/1.1 request with `Connection: close`."""
     content = b"" if body is None else to_json(body).encode()
     head = f"{method} {path} HTTP/1.1\r\nHost: agent-watchdog\r\nConnection: close\r\n"
     if body is not None:
@@ -123,7 +123,7 @@ def encode_request(method: str, path: str, body: object | None = None) -> bytes:
 
 
 def split_response(received: bytes) -> tuple[int, bytes]:
-    """Status and body of a whole answer (read until the end of the connection). Raises DaemonUnreachable."""
+    """Status and body of a complete answer (read until the connection was closed). Raises DaemonUnreachable."""
     head, blank, content = received.partition(b"\r\n\r\n")
     if not blank:
         raise DaemonUnreachable("the daemon ended the connection before it had answered")
@@ -141,7 +141,7 @@ def _length(headers: dict[str, str]) -> int:
 
 
 def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
-    """Status and headers (names in lower case). Raises DaemonUnreachable when it is no HTTP."""
+    """Status and headers (names in lower case). Raises DaemonUnreachable if this is not HTTP."""
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
     if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
@@ -151,10 +151,10 @@ def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def decode_json(content: bytes) -> dict[str, object]:
-    """The JSON object in a body; an empty body is an empty one, anything else is kept as `message`."""
+    """The JSON object in a body; an empty object for an empty body; anything else is returned as `message`."""
     if not content.strip():
         return {}
-    import json  # lazily: `run` reads a body only when it was refused
+    import json  # lazily: `run` reads a body only after a refusal
 
     try:
         found = json.loads(content)
@@ -164,9 +164,9 @@ def decode_json(content: bytes) -> dict[str, object]:
 
 
 def to_json(value: object) -> str:
-    """JSON of None, bool, finite numbers, text, lists and dictionaries of them: all that a request holds.
+    """JSON for None, bool, finite numbers, strings, and lists and dictionaries of them: all that requests contain.
 
-    By hand, because importing `json` costs each resident `run` 0.3 MB. Raises TypeError, ValueError.
+    Written by hand because importing `json` costs each resident `run` 0.3 MB. Raises TypeError, ValueError.
     """
     if value is None:
         return "null"
@@ -177,7 +177,7 @@ def to_json(value: object) -> str:
             raise ValueError(f"{value} has no JSON form")
         return repr(value)
     if isinstance(value, str):
-        # A lone surrogate is how Python holds a byte of a path that is not UTF-8; JSON can carry it as \udcXX.
+        # Python represents a non-UTF-8 byte of a path as a lone surrogate; JSON can carry it as \udcXX.
         return '"' + "".join(_escaped(c) for c in value) + '"'
     if isinstance(value, list | tuple):
         return "[" + ",".join(to_json(item) for item in value) + "]"
@@ -206,7 +206,7 @@ def _connected(socket_path: str, timeout: float) -> socket:
         connection.close()
         if error.errno in (EACCES, EPERM):
             raise DaemonUnreachable(f"{socket_path}: not permitted to connect{_shut(socket_path)}") from None
-        if error.errno == EAGAIN:  # unix(7): more wait to be accepted than its backlog holds
+        if error.errno == EAGAIN:  # unix(7): the backlog is full
             raise DaemonBusy(f"the daemon at {socket_path} has too many connections waiting; try again") from None
         reason = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
         raise DaemonUnreachable(f"no daemon answers at {socket_path} ({reason})") from None
@@ -217,7 +217,7 @@ def _connected(socket_path: str, timeout: float) -> socket:
 
 
 def _shut(socket_path: str) -> str:
-    """The directory above it that we may not enter, with its mode, in words."""
+    """A description of the parent directory that we may not enter, with its mode."""
     parts = socket_path.split("/")
     for end in range(2, len(parts)):
         directory = "/".join(parts[:end])
@@ -231,10 +231,10 @@ def _shut(socket_path: str) -> str:
 
 
 def _connect(connection: socket, socket_path: str, timeout: float) -> None:
-    """Connect; where its backlog is full, wait in the kernel's queue for it. BlockingIOError after `timeout` seconds.
+    """Connect; if the backlog is full, wait in the kernel's queue. Raises BlockingIOError after `timeout` seconds.
 
-    Python's own timeout makes the socket non-blocking, and such a one does not wait (unix(7)): it would have to find
-    the moment in which there is room.
+    Python's own timeout makes the socket non-blocking, and connecting a non-blocking socket does not wait for room in
+    the backlog (unix(7)).
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -248,12 +248,12 @@ def _connect(connection: socket, socket_path: str, timeout: float) -> None:
         except OSError as error:
             if error.errno != ENOTCONN or time.monotonic() >= deadline:
                 raise
-            continue  # a signal came while it waited, which Python takes for a connection that goes on by itself
+            continue  # a signal interrupted it: Python assumes that the connection goes on in the background
         return
 
 
 def _send(connection: socket, request: bytes) -> None:
-    """Send it all. A server that refuses us hangs up at once, and has said why before: that can still be read."""
+    """Send it all. A server that refuses us hangs up at once, but sends the reason first, which can still be read."""
     try:  # noqa: SIM105  contextlib costs memory
         connection.sendall(request)
     except BrokenPipeError:
@@ -261,17 +261,17 @@ def _send(connection: socket, request: bytes) -> None:
 
 
 def receive(connection: socket, *, first: bool) -> bytes:
-    """The next piece, empty at the end. `first`: nothing came yet, so that a reset is a failure and no end."""
+    """The next bytes, empty at the end. `first`: nothing was received yet, so a reset is a failure, not the end."""
     try:
         return connection.recv(_CHUNK)
-    except ConnectionResetError:  # it hung up without reading our request (unix(7)); what it said was complete
+    except ConnectionResetError:  # it hung up without reading our request (unix(7)); its answer was complete
         if first:
             raise
         return b""
 
 
 def _received(connection: socket, wait: Callable[[int], object] | None) -> Iterator[bytes]:
-    """Pieces as they come; after the first one without a deadline."""
+    """Yield bytes as they arrive; there is no deadline after the first ones."""
     begun = False
     while piece := receive(connection, first=not begun):
         begun = True
@@ -297,7 +297,7 @@ def _joined(first: bytes, source: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unchunked(first: bytes, source: Iterator[bytes]) -> Iterator[bytes]:
-    """The contents of chunks (RFC 9112, 7.1), each when it is whole; trailers are passed over."""
+    """The contents of chunks (RFC 9112, 7.1), each when it is complete; trailers are ignored."""
     held = first
     while True:
         while b"\r\n" not in held:

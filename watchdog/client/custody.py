@@ -1,7 +1,7 @@
-"""Which other daemon says that it holds a process: asked at their control sockets, as the process's owner.
+"""Find another daemon that watches a process, by asking at the daemons' control sockets as the process's owner.
 
-Root's daemon opens no path that a user controls. So the owner's helper calls this for root's daemon, and what it
-answers is that user's claim about their own process; for a process of its own uid a daemon calls it itself.
+Root's daemon opens no path that a user controls, so the owner's helper calls this for it; the answer is only that
+user's claim about their own process. For a process of its own uid a daemon calls this itself.
 """
 
 import json
@@ -14,19 +14,20 @@ from collections.abc import Mapping
 from typing import Any
 
 _UCRED = struct.Struct("iII")
-SECONDS = 0.5  # for one daemon's whole answer
+SECONDS = 0.5  # for the complete answer of one daemon
 MOST_BYTES = 1 << 22
-MOST = 8  # sockets that are asked
+MOST = 8  # sockets to ask
 
 
 def daemon_of(
     pid: int, start_ticks: int, sockets: list[str], but: str, environment: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """The first daemon that holds that process, and which agent it is there.
+    """The first daemon that watches that process, and the agent that the process belongs to there.
 
-    `sockets`: where daemons usually listen; the one that the process has in its `environment` is asked first. `but`:
-    the asking daemon's own. The answer: "socket", "pid" and "uid" of the daemon, "agent_id" and "name" of the agent.
-    Takes up to `SECONDS` for each of `MOST` sockets; one that does not answer, or not that, is passed over.
+    `sockets`: where daemons usually listen; the socket in the process's `environment` is asked first. `but`: the
+    asking daemon's own socket, which is skipped. The answer contains "socket", "pid" and "uid" of the daemon, and
+    "agent_id" and "name" of the agent. Takes up to `SECONDS` for each of `MOST` sockets; a socket without a valid
+    answer is skipped.
     """
     named = environment.get("AGENT_WATCHDOG_SOCKET", "")
     for path in dict.fromkeys([*([named] if named.startswith("/") else []), *sockets][:MOST]):
@@ -44,7 +45,7 @@ def daemon_of(
 
 
 def _trusted(directory: str) -> bool:
-    """Whether only root and this uid can put a socket there."""
+    """Whether only root and this uid can create sockets there."""
     try:
         found = os.lstat(directory)
     except OSError:
@@ -53,7 +54,7 @@ def _trusted(directory: str) -> bool:
 
 
 def _ask(path: str) -> tuple[dict[str, Any], int, int]:
-    """What one daemon holds, its pid and its uid. Raises OSError, ValueError, KeyError."""
+    """The agent according to one daemon, and the daemon's pid and uid. Raises OSError, ValueError, KeyError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
         deadline = time.monotonic() + SECONDS
         connection.settimeout(SECONDS)
@@ -65,7 +66,7 @@ def _ask(path: str) -> tuple[dict[str, Any], int, int]:
         received = bytearray()
         while piece := connection.recv(65536):
             received += piece
-            connection.settimeout(max(0.001, deadline - time.monotonic()))  # however slowly it comes
+            connection.settimeout(max(0.001, deadline - time.monotonic()))  # for the whole answer, however slow
             if len(received) > MOST_BYTES:
                 raise ValueError("its answer is too long")
     head, _, body = bytes(received).partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Where control sockets lie, which of them is asked, and whether a directory with sockets can be trusted.
+"""Where control sockets are, which of them to use, and whether a directory of sockets can be trusted.
 
 Tests: tests/client/test_client.py, tests/e2e/test_finding_the_daemon.py.
 """
@@ -11,17 +11,17 @@ SYSTEM_SOCKET = "/run/agent-watchdog/control.sock"
 
 
 def user_directories() -> list[str]:
-    """Where a daemon of our own uid makes its sockets, started as we were; the likelier first."""
+    """Where a daemon of our uid with our environment would create its sockets; the most likely directory first."""
     own = fallbacks(os.getuid())
     runtime = runtime_directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR", ""))
     return own if runtime is None else [f"{runtime}/agent-watchdog", *own]
 
 
 def own_sockets() -> list[str]:
-    """Where a daemon of our own uid may listen, however it was started: the sockets that lie there.
+    """The existing sockets of daemons of our own uid, whatever environment those were started with.
 
-    pam_systemd(8) sets XDG_RUNTIME_DIR for logins alone: cron, `su` and `sudo -u` start programs without it, or with
-    another user's. So the directory that it names for us is looked into as well.
+    pam_systemd(8) sets XDG_RUNTIME_DIR for logins only: cron, `su` and `sudo -u` start programs without it, or with
+    another user's. So the directory that pam_systemd would name for us is searched as well.
     """
     uid = os.getuid()
     login = f"/run/user/{uid}"
@@ -33,7 +33,7 @@ def own_sockets() -> list[str]:
 
 
 def _answers(path: str) -> bool:
-    """Whether a process listens there: a daemon that was killed leaves its socket behind."""
+    """Whether a process listens there: a killed daemon leaves its socket behind."""
     connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     connection.setblocking(False)
     try:
@@ -48,9 +48,10 @@ def _answers(path: str) -> bool:
 
 
 def runtime_directory(uid: int, told: str) -> str | None:
-    """$XDG_RUNTIME_DIR, where it is one for that uid; None for a relative path, and where others may change it.
+    """$XDG_RUNTIME_DIR if it belongs to that uid; None for a relative path, or one that others may write to.
 
-    `su` keeps it (pam_systemd(8)): then it is another user's, who could exchange whatever we put there for a link.
+    `su` keeps the variable (pam_systemd(8)): the directory then belongs to another user, who could replace our files by
+    links.
     """
     path = told.rstrip("/")
     if not path.startswith("/") or (os.path.lexists(path) and not _is_directory_of(path, uid, closed_to=0o022)):
@@ -59,10 +60,10 @@ def runtime_directory(uid: int, told: str) -> str | None:
 
 
 def fallbacks(uid: int) -> list[str]:
-    """That uid's own directories in /tmp for sockets; where there is none, the one that is to be made.
+    """That uid's own directories for sockets in /tmp; if there is none, the one to create.
 
-    Any user may take the usual name first. Then one with a random end is made beside it, and found again by what nobody
-    else can make there: a directory of that uid's own, mode 0700.
+    Any user may take the usual name first. Then a name with a random suffix is used, and found again by what nobody
+    else can create there: a directory that this uid owns, with mode 0700.
     """
     usual = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  refused unless it is that uid's own
     if _is_directory_of(usual, uid):
@@ -76,7 +77,7 @@ def fallbacks(uid: int) -> list[str]:
 
 
 def _is_directory_of(path: str, uid: int, closed_to: int = 0) -> bool:
-    """Whether it is a directory of that uid's, no link; `closed_to`: mode bits that it must not have."""
+    """Whether it is a directory (not a link) that this uid owns; `closed_to`: mode bits that must not be set."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -85,16 +86,16 @@ def _is_directory_of(path: str, uid: int, closed_to: int = 0) -> bool:
 
 
 def find_socket(explicit: str | None = None) -> str:
-    """The control socket to use: the given one, `$AGENT_WATCHDOG_SOCKET`, the user's, the system's (root: the reverse).
+    """The control socket to use: the given one, `$AGENT_WATCHDOG_SOCKET`, the user's, the system's (root: reversed).
 
-    Where there is none yet, the one that a daemon of our own uid would make.
+    If there is none yet, the one that a daemon of our own uid would create.
     """
     told = explicit or os.environ.get("AGENT_WATCHDOG_SOCKET")
     if told:
         return os.path.abspath(told)
     there = _sockets()
     if os.getuid() == 0 and not (there and (there[0] == SYSTEM_SOCKET or _answers(there[0]))):
-        return SYSTEM_SOCKET  # the host's daemon is what is missing, not one of root's own that has crashed
+        return SYSTEM_SOCKET  # the host's daemon is missing, not a crashed one of root's own
     if there:
         return there[0]
     own = [f"{directory}/control.sock" for directory in user_directories()]
@@ -102,9 +103,9 @@ def find_socket(explicit: str | None = None) -> str:
 
 
 def other_sockets(explicit: str | None = None) -> list[str]:
-    """Where else a daemon may take an agent in when the one that `find_socket` names is gone.
+    """Sockets of other daemons that an agent may register with if the daemon of `find_socket` is gone.
 
-    Nowhere else if the user named the socket; the one in an agent's environment was not named by a user.
+    None if the user named the socket; the one in an agent's environment was not named by a user.
     """
     inherited = os.environ.get("AGENT_WATCHDOG_SOCKET")
     if explicit or (inherited and not os.environ.get("AGENT_WATCHDOG_ID")):
@@ -113,9 +114,9 @@ def other_sockets(explicit: str | None = None) -> list[str]:
 
 
 def _sockets() -> list[str]:
-    """The control sockets that lie at their usual places, in directories that can be trusted.
+    """The existing control sockets at their usual places, in directories that can be trusted.
 
-    Our own uid's, then the host's (root: the reverse); before them the first that answers, if it is not the only one.
+    Our own uid's, then the host's (root: reversed); if there are several, the first one that answers comes first.
     """
     system = os.path.exists(SYSTEM_SOCKET) and directory_problem(os.path.dirname(SYSTEM_SOCKET)) is None
     of_host, own = [SYSTEM_SOCKET] if system else [], own_sockets()
@@ -128,7 +129,7 @@ def _sockets() -> list[str]:
 
 
 def directory_problem(path: str, owners: tuple[int, ...] | None = None) -> str | None:
-    """Why sockets in that directory cannot be trusted, or None. `owners`: whose it may be; our own and root's."""
+    """Why sockets in that directory cannot be trusted, or None. `owners`: uids that may own it (ours and root)."""
     try:
         found = os.lstat(path)
     except OSError as error:

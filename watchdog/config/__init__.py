@@ -1,1 +1,1 @@
-"""The TOML file: strict schema -> frozen settings; paths, and errors in sentences."""
+"""The TOML file: strict schema -> frozen settings; default paths; readable error messages."""

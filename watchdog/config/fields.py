@@ -1,4 +1,4 @@
-"""The values that keys of the configuration may have: each check names what would be right. No sections, no files."""
+"""The types of configuration values: each check states which values are valid. No sections, no files."""
 
 import difflib
 import grp
@@ -27,18 +27,18 @@ def _absolute(path: str) -> str:
         raise ValueError("must be an absolute path")
     if not path.isprintable():
         raise ValueError("must be printable: no line end, no NUL")
-    return f"/{os.path.normpath(path).lstrip('/')}" if path else path  # normpath leaves two slashes as they are
+    return f"/{os.path.normpath(path).lstrip('/')}" if path else path  # normpath keeps two leading slashes
 
 
 def _address(value: str) -> str:
-    """An address of this machine; names would make the daemon wait for DNS."""
+    """An IP address of this machine: names would make the daemon wait for DNS."""
     if value and split_address(value) is None:
         raise ValueError("must be HOST:PORT, as in 127.0.0.1:9477 or [::1]:9477; no DNS name")
     return value
 
 
 def split_address(value: str) -> tuple[str, int] | None:
-    """HOST:PORT as both; None when it is none. `localhost` is 127.0.0.1."""
+    """Split HOST:PORT; None if it has another form. `localhost` is 127.0.0.1."""
     found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+|localhost)):([0-9]{1,5})", value)
     if found is None or not 0 < int(found[3]) < 65_536:
         return None
@@ -70,7 +70,7 @@ def _database(url: str) -> str:
 
 
 def plain_in_url(path: str) -> bool:
-    """Whether a path means itself in a URL of SQLite's: what comes after a ? is cut off, %41 is an A."""
+    """Whether a path can stand in a SQLite URL unescaped: a ? would start the query, and %41 means A."""
     return path.isprintable() and not {"?", "%"} & set(path)
 
 
@@ -187,7 +187,7 @@ Programs = tuple[Annotated[str, Field(min_length=1), AfterValidator(_program)], 
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, else what there is where that is short."""
+    """`; did you mean 'x'?`, or else the list of known words if that is short."""
     names = sorted(known)
     if close := difflib.get_close_matches(word, names, 1):
         return f"; did you mean {close[0]!r}?"

@@ -1,4 +1,4 @@
-"""How a fault in the configuration file is put into words: the key, what is wrong, what would be right."""
+"""Messages for errors in the configuration file: the key, what is wrong, and what is valid."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from watchdog.config.fields import suggest
 from watchdog.config.schema import Config
 from watchdog.core.redaction import hide_password
 
-# pydantic speaks of Python's types; what stands in TOML has other names.
+# pydantic names Python's types; TOML has other names for them.
 _WORDS = {
     "tuple_type": "a list",
     "string_type": "a text",
@@ -22,7 +22,7 @@ _WORDS = {
 
 
 def explain(problem: dict[str, Any]) -> str:
-    """One of pydantic's findings as `key: what is wrong; it must be ...`."""
+    """One pydantic error as `key: what is wrong; it must be ...`."""
     place = problem["loc"]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{_spelled(part)}" for part in place).removeprefix(".")
     model, default = _find(place)
@@ -41,15 +41,15 @@ def explain(problem: dict[str, Any]) -> str:
 
 
 def _spelled(key: str) -> str:
-    """A key that needs quotes in TOML (line ends may be in it, and what terminals act upon) with them, and short."""
+    """The key, shortened, and quoted if TOML requires it (it may contain newlines and terminal escapes)."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", key) else repr(key[:100])
 
 
 def _shown(key: str, given: object) -> str:
-    """What stands there, short enough for a line; where a database's address may hold a password, its kind alone."""
+    """The given value, shortened to a line; of a database URL that may contain a password, only the scheme."""
     if key == "registry.url" and (
         "@" in str(given) or "?" in str(given)
-    ):  # the password may be anywhere, as the URL cannot be parsed
+    ):  # the password may be anywhere in a URL that cannot be parsed
         kind, colon, _ = str(given).partition("://")
         return repr(f"{kind}://…" if colon and kind.replace("+", "").isalnum() else "…")
     text = given.isoformat() if isinstance(given, date | time) else hide_password(repr(given))
@@ -57,7 +57,7 @@ def _shown(key: str, given: object) -> str:
 
 
 def _find(place: tuple[int | str, ...]) -> tuple[type[BaseModel], object]:
-    """The section that a key stands in, and its default where a TOML file could hold it."""
+    """The section of a key, and the key's default if TOML can express it."""
     model: type[BaseModel] = Config
     default: object = None
     keys = [part for part in place if isinstance(part, str)]

@@ -1,6 +1,6 @@
-"""Where things lie: by uid, by XDG, or as systemd says; and the check that a directory is really ours.
+"""Default paths by uid, XDG or systemd, and the check that a directory is really ours.
 
-It never repairs a directory that looks wrong: that one may be another user's trap.
+A directory that looks wrong is never repaired: it may be another user's trap.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ NAME = "agent-watchdog"
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The default paths of one uid's daemon."""
+    """The default paths of a daemon of one uid."""
 
     uid: int
     config_file: str
@@ -28,10 +28,10 @@ class Paths:
 
 
 def places_for(uid: int, environ: Mapping[str, str]) -> Paths:
-    """Root has the host's places (systemd may name others), any other user their own.
+    """The host's paths for root (systemd may name others); any other user's own ones.
 
-    A user's $STATE_DIRECTORY is not used: systemd before 254 names ~/.config there. Relative XDG paths are ignored, as
-    the XDG specification says. Raises UnsafeDirectory for a uid without a home.
+    A user's $STATE_DIRECTORY is not used: systemd before 254 sets it below ~/.config. Relative XDG paths are ignored,
+    as the XDG specification requires. Raises UnsafeDirectory for a uid without a home.
     """
     if uid == 0:
         return Paths(
@@ -51,7 +51,7 @@ def places_for(uid: int, environ: Mapping[str, str]) -> Paths:
 
 
 def squatted(runtime_dir: str) -> str | None:
-    """Whose file took the usual name in /tmp, so that this directory beside it is used; in words."""
+    """A message naming the owner of the file that took the usual name in /tmp, so that this directory is used."""
     directory, name = os.path.split(runtime_dir)
     usual = f"{directory}/{NAME}-{os.geteuid()}"
     if not name.startswith(f".{NAME}-{os.geteuid()}-"):
@@ -63,23 +63,23 @@ def squatted(runtime_dir: str) -> str | None:
 
 
 def ensure_directories(state_dir: str, runtime_dir: str) -> None:
-    """Make both, or check them. Raises UnsafeDirectory.
+    """Create both directories, or check them. Raises UnsafeDirectory.
 
-    Others must reach their notify sockets in root's runtime directory, but state directories are private.
+    Other users must reach their notify sockets in root's runtime directory; state directories are private.
     """
     ensure_directory(state_dir, 0o700)
     ensure_runtime(runtime_dir)
 
 
 def ensure_runtime(path: str) -> None:
-    """The runtime directory alone. Raises UnsafeDirectory."""
+    """Create or check the runtime directory only. Raises UnsafeDirectory."""
     ensure_directory(path, 0o755 if os.geteuid() == 0 else 0o700)
 
 
 def notify_directory(runtime_dir: str) -> str:
-    """Where the daemon's notify sockets lie, made if need be: others may pass to their own one, and list none.
+    """The directory of the notify sockets, created if missing: other users can reach their own, but list none.
 
-    What else lies there is moved aside: nobody's agent is heard with it.
+    Anything else at that path is moved aside, as the daemon could not hear any agent otherwise.
     """
     path = os.path.join(runtime_dir, "notify")
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):
@@ -90,7 +90,7 @@ def notify_directory(runtime_dir: str) -> str:
 
 
 def make_way(path: str, directory: str) -> None:
-    """Let nothing lie where a socket of ours is to be bound: what is stale goes, a directory is moved aside.
+    """Clear the path for a socket of ours: remove a stale file, move a directory aside.
 
     Raises OSError.
     """
@@ -105,9 +105,9 @@ def make_way(path: str, directory: str) -> None:
 
 
 def move_aside(path: str, directory: str) -> str:
-    """Rename what lies where a socket or a directory of ours belongs into `directory`, both in our runtime directory.
+    """Move what is in the way of a socket or directory of ours into `directory`; both are in our runtime directory.
 
-    Nothing is removed, whatever it is. Returns where it lies; raises OSError, for a mount point say.
+    Nothing is removed. Returns the new path. Raises OSError, for example for a mount point.
     """
     number, free = 0, os.path.join(directory, f"{os.path.basename(path)}.aside")
     while os.path.lexists(free):
@@ -118,9 +118,9 @@ def move_aside(path: str, directory: str) -> str:
 
 
 def ensure_directory(path: str, mode: int) -> None:
-    """Make a directory (parents too), or check one that is there: ours, no link, not writable by other users.
+    """Create a directory and its parents, or check an existing one: ours, not a link, not writable by other users.
 
-    Raises UnsafeDirectory, also when it cannot be made.
+    Raises UnsafeDirectory, also if it cannot be created.
     """
     made = False
     with _named(path):
@@ -159,7 +159,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _first(paths: str | None) -> str | None:
-    """systemd separates several directories by colons."""
+    """The first of several directories, which systemd separates by colons."""
     return _absolute(paths.split(":")[0]) if paths else None
 
 
@@ -171,5 +171,5 @@ def _home(uid: int) -> str:
     try:
         with threads.noted(threads.NSS):
             return pwd.getpwuid(uid).pw_dir
-    except KeyError:  # a uid that only a container knows
+    except KeyError:  # a uid without an entry in passwd, as in containers
         raise UnsafeDirectory(f"uid {uid} has no home directory; set HOME, or XDG_STATE_HOME") from None

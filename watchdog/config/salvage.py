@@ -1,8 +1,8 @@
-"""What can be read of a configuration file that is no TOML: its other faults are reported together with that one.
+"""Read as much as possible of a configuration file with syntax errors, to report its other errors as well.
 
-tomllib stops at the first fault. Here the file is cut at its section headers, each part is read by itself, and a line
-that cannot be read is left out, so that all that is wrong with a file is reported at once. Nothing of it is ever used:
-a file with a fault is refused as a whole.
+tomllib stops at the first error. Here the file is split at its section headers, each section is parsed separately, and
+lines that cannot be parsed are left out, so that all errors are reported at once. None of the values is ever used: a
+file with an error is refused as a whole.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import Any
 
 from watchdog.core.redaction import hide_secrets
 
-MOST = 20  # lines left out; it is another file than was meant
-LARGEST = 64 << 10  # characters of a file that is looked at so closely; tomllib takes a second for each MiB
+MOST = 20  # lines left out; with more it is probably the wrong file
+LARGEST = 64 << 10  # characters of a file that is examined; tomllib takes a second per MiB
 _HEADER = re.compile(r"[ \t]*(\[\[?)[ \t]*([A-Za-z_][\w-]*)(.*)")
 _WHOLE = re.compile(r"[ \t]*(\]\]?)[ \t]*(#.*)?$")
 _KEY = re.compile(r"[ \t]*([A-Za-z0-9_-]+)[ \t]*[=.]")
@@ -26,7 +26,7 @@ _LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 @dataclass(slots=True)
 class Salvaged:
-    """`faults`: one line each, in the order of the file. `unread`: keys (`section.key`) or whole sections."""
+    """`faults`: one line each, in file order. `unread`: keys (`section.key`) or whole sections that were left out."""
 
     data: dict[str, Any] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -34,9 +34,9 @@ class Salvaged:
 
 
 def salvage(text: str, first: str, sections: Mapping[str, bool]) -> Salvaged:
-    """The readable rest of a file, and each fault of its syntax. `first` is what tomllib says of the whole.
+    """The readable rest of a file, and each syntax error. `first` is tomllib's message for the whole file.
 
-    A header with a fault is taken for one where it begins as one of `sections`: by name, whether it is a `[[list]]`.
+    A malformed header still counts as one if it begins like one of `sections` (name -> whether it is a `[[list]]`).
     """
     found, seen = Salvaged(), dict[str, int]()
     if len(text) > LARGEST:
@@ -50,7 +50,7 @@ def salvage(text: str, first: str, sections: Mapping[str, bool]) -> Salvaged:
     ]
     for begin, end in zip([0, *begins], [*begins, len(lines)], strict=True):
         _part(lines, begin, end, found, seen, sections)
-    if not found.faults:  # only the whole has it, such as a table that a dotted key made before
+    if not found.faults:  # an error of the whole file only, such as a table that a dotted key defined before
         found.faults.append(first)
     return found
 
@@ -58,14 +58,14 @@ def salvage(text: str, first: str, sections: Mapping[str, bool]) -> Salvaged:
 def _part(
     lines: list[str], begin: int, end: int, found: Salvaged, seen: dict[str, int], sections: Mapping[str, bool]
 ) -> None:
-    """One section, or what stands before the first one."""
+    """One section, or the lines before the first one."""
     header = _HEADER.match(lines[begin]) if begin < end else None
     name, body = "", lines[begin:end]
     if header is not None:
         name, is_list = header[2], header[1] == "[["
         whole = _WHOLE.match(header[3])
         if whole is None and header[3].lstrip().startswith("."):
-            found.unread.add(name)  # a table in a table: none of ours, read as it is
+            found.unread.add(name)  # a nested table: not one of ours, parsed unchanged
         elif whole is None or (whole[1] == "]]") is not is_list:
             is_list = sections.get(name, is_list)
             right = f"[[{name}]]" if is_list else f"[{name}]"
@@ -89,18 +89,18 @@ def _part(
 
 
 def _read(body: list[str], begin: int, name: str, found: Salvaged) -> dict[str, Any]:
-    """Its keys, without the lines that cannot be read."""
+    """The section's keys, without the lines that cannot be parsed."""
     for _ in range(MOST):
         try:
             return tomllib.loads("\n" * begin + "\n".join(body) + "\n")
         except tomllib.TOMLDecodeError as error:
             place = _LINE.search(str(error))
             keys = [number for number, line in enumerate(body) if _KEY.match(line)]
-            # What is not ended ends with its section: a text or a list, which the last key begins.
+            # An unterminated string or list, which the last key begins, ends with its section.
             at = int(place[1]) - 1 - begin if place else keys[-1] if keys else -1
             words = _words(str(error), body, at, begin, name) if place else _unended(begin + at + 1)
             found.faults.append(f"not TOML: {words}")
-            first = 1 if name else 0  # the header is no line to be left out
+            first = 1 if name else 0  # the header is never left out
             if not first <= at < len(body) or not body[at].strip() or len(found.faults) >= MOST:
                 break
             key = _KEY.match(body[at])
@@ -114,7 +114,7 @@ def _read(body: list[str], begin: int, name: str, found: Salvaged) -> dict[str, 
 
 
 def _words(error: str, body: list[str], at: int, begin: int, name: str) -> str:
-    """tomllib's words for a fault at a line, or better ones."""
+    """tomllib's message for an error on a line, or a better one."""
     place = _LINE.search(error)
     if place is None or not 0 <= at < len(body):
         return error
@@ -123,13 +123,13 @@ def _words(error: str, body: list[str], at: int, begin: int, name: str) -> str:
 
 
 def _bare(line: str) -> str | None:
-    """A value that is none of TOML's and would be one in quotes, or without its unit: the line, and the remedy."""
+    """For a value that would be valid TOML with quotes or without its unit: the line, and the remedy."""
     said = _BARE.match(line)
     if said is None or not _fails(line) or _fails(f'{said[1]} = "{said[2]}"'):
         return None
     key, value = said[1], said[2]
     if not re.search(r"[^\d\s]", value):
-        return None  # two numbers: what was meant is not known
+        return None  # two numbers: the meaning is unclear
     shown = "…" if _SECRET.search(key) or "@" in value or "?" in value else hide_secrets(value)
     right = f'a text needs quotes: {key} = "{shown}"'
     if value.lower() in ("true", "false"):
@@ -149,9 +149,9 @@ def _fails(line: str) -> bool:
 
 
 def line_of(text: str, key: str) -> int | None:
-    """The line of a file on which a key such as `policy[0].match.type` stands, or what it is a part of (`policy[0]`).
+    """The line of a key such as `policy[0].match.type`, or of what contains it (`policy[0]`).
 
-    None: it is not there, or that cannot be known without reading texts of several lines, which may look like keys.
+    None if it is missing, or if multi-line strings, which may look like keys, make the line uncertain.
     """
     found_parts = re.findall(r"\[(\d+)\]|([\w-]+)", key)
     place: list[str | int] = [int(index) if index else name for index, name in found_parts]
@@ -184,7 +184,7 @@ def _parts(dotted: str) -> list[str]:
 
 
 def _again(error: str, body: list[str], at: int, begin: int, name: str) -> str | None:
-    """A key that an earlier line has set already: both lines, and the remedy. tomllib knows the second alone."""
+    """For a key that an earlier line has set: both lines, and the remedy. tomllib reports only the second line."""
     if not error.startswith("Cannot overwrite a value") or not 0 <= at < len(body):
         return None
     key = body[at].partition("=")[0].strip()

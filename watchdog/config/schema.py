@@ -1,8 +1,8 @@
-"""The keys of the configuration file: what each section may hold, and what holds where the file says nothing.
+"""The keys of the configuration file: the sections, their keys and the defaults.
 
-The comment above a key is the reason for it; the one at the head of a list's class is what is said of the whole list.
-`make events` writes both, with the defaults, into config/agent-watchdog.toml and the manual; what stands in braces is
-filled in from other tables (tests/config_file.py).
+The comment above a key explains it; the comment at the top of a list's class explains the whole list. `make events`
+writes both, with the defaults, into config/agent-watchdog.toml and the manual; placeholders in braces are filled in
+from other tables (tests/config_file.py).
 
 Tests: tests/config/test_settings.py, tests/config/test_messages.py, tests/test_config_hostile.py.
 """
@@ -214,7 +214,7 @@ class HookSection(_Section):
     @model_validator(mode="before")
     @classmethod
     def _as_shipped(cls, given: object) -> object:
-        """Without this a `stop` would take the worktree of whoever lists that hook by its two names alone."""
+        """Add a built-in hook's shipped keys: with the defaults of `on`, `stop` would remove the worktree too."""
         run = given.get("run") if isinstance(given, dict) else None
         if not isinstance(given, dict) or not isinstance(run, str) or run not in BUILT_IN:
             return given
@@ -232,7 +232,7 @@ class HookSection(_Section):
 
 
 class PolicyMatch(_Section):
-    """`match` of a `[[policy]]`: all that are given must fit."""
+    """`match` of a `[[policy]]`: all given keys must match."""
 
     type: Type | None = None
     name: AgentName | None = None
@@ -246,7 +246,7 @@ class PolicyMatch(_Section):
 
 
 class PolicyEntry(_Section):
-    """One `[[policy]]`: any stall or kill key that is an agent's own."""
+    """One `[[policy]]`: any stall or kill key that can be set per agent."""
 
     # Other limits for some agents: any key of [stall], and of [kill] all but parallel and max_per_minute. `match`
     # takes type, name and tag as whole words (no patterns), and all that are given must match. Matching entries are
@@ -276,7 +276,7 @@ class PolicyEntry(_Section):
     task_status: Literal["failed", "ready_for_retry"] | None = None
 
     def fits(self, agent_type: str, name: str, tags: Iterable[str]) -> bool:
-        """Does it hold for such an agent?"""
+        """Whether this policy applies to such an agent."""
         match = self.match
         return (
             match.type in (None, agent_type) and match.name in (None, name) and (match.tag is None or match.tag in tags)
@@ -307,7 +307,7 @@ class SourceSection(_Section):
         return self
 
     def place(self) -> str:
-        """Where it lies; the homes of two users are two places."""
+        """The path of the source, starting with `~USER` for a named user: the homes of two users are two places."""
         kind = KINDS[self.kind]
         path = self.path or ("" if self.user else os.environ.get(kind.variable, "")) or kind.path
         return f"~{self.user}{path[1:]}" if path == "~" or path.startswith("~/") else path

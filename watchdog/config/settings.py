@@ -1,7 +1,7 @@
-"""The configuration: one strict TOML file -> frozen `Settings`. Nothing else in the house reads configuration.
+"""The configuration: one strict TOML file -> frozen `Settings`. No other module reads configuration.
 
-All problems are reported at once, each with file, key and what to use; the daemon then exits with 78.
-An empty string means "as the circumstances say": by uid for paths, machine-id for the host, off for the rest.
+All problems are reported at once, each with file, key and remedy; the daemon then exits with 78. An empty string means
+the default: by uid for paths, machine-id for the host, off for the rest.
 """
 
 import dataclasses
@@ -44,23 +44,23 @@ from watchdog.core.hooks import HookSpec
 from watchdog.core.kill import Step
 from watchdog.errors import ConfigError
 
-_LARGEST = 1 << 20  # bytes of a file; the shipped one with all its comments has 8 KiB
+_LARGEST = 1 << 20  # bytes of a file; the shipped one has 8 KiB with all its comments
 _ENDLESS_KEY = re.compile(
     rb"""(?:["'\w-]{1,40}[ \t]{0,9}\.[ \t]{0,9}){100}"""
 )  # tomllib takes minutes for 20,000 parts
 _SECTIONS = {name: "tuple" in str(field.annotation) for name, field in Config.model_fields.items()}  # [[list]] or not
-_KEYED = re.compile(r"([a-z_][\w-]*(?:\[\d+\]|\.[\w-]+)*): ")  # how a problem with a key begins
+_KEYED = re.compile(r"([a-z_][\w-]*(?:\[\d+\]|\.[\w-]+)*): ")  # the beginning of a problem with a key
 _MARK = b"\xef\xbb\xbf"
-_MOST = 50  # problems reported of one file; with more it is another file than was meant
+_MOST = 50  # problems reported for one file; with more it is probably the wrong file
 _SOCKET_ROOM = 63  # sun_path holds 107 bytes (unix(7)); "/notify/run-" and 32 hex digits need 44 of them
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the daemon works by. `config` is the file; the rest is made of it, `timedelta`s and resolved paths."""
+    """The daemon's settings. `config` is the file; the rest is derived from it: `timedelta`s and resolved paths."""
 
     config: Config
-    file: str | None  # where it came from; None: no file, all defaults
+    file: str | None  # its path; None: no file, all defaults
     mode: Literal["enforce", "observe"]
     host: str | None  # None: machine-id
     state_dir: str
@@ -68,18 +68,20 @@ class Settings:
     registry_url: str
     interval: timedelta
     retention: timedelta
-    bytes_per_user: int  # of the registry
+    bytes_per_user: int  # in the registry
     hooks: tuple[HookSpec, ...]
     sources: tuple[SourceSection, ...]
 
     @property
     def observe(self) -> bool:
-        """Decide and log the same, but signal and clean nothing."""
+        """Whether to decide and log as usual, but send no signals and clean up nothing."""
         return self.mode == "observe"
 
     @property
     def kill(self) -> KillSection:
-        """`[kill]`: of it `parallel` and `max_per_minute` bind all agents; the rest is in each one's policy."""
+        """`[kill]`: `parallel` and `max_per_minute` apply to all agents together; the rest is in each agent's
+        policy.
+        """
         return self.config.kill
 
     @property
@@ -113,21 +115,21 @@ class Settings:
         return self.config.notify
 
     def observing(self) -> "Settings":
-        """The same in observe mode (`--observe`)."""
+        """A copy in observe mode (`--observe`)."""
         return dataclasses.replace(self, mode="observe")
 
     def policy_for(self, agent: Registration) -> Policy:
-        """The limits that hold for this agent."""
+        """The limits for this agent."""
         policy = self.policy_of(agent.agent_type, agent.name, agent.tags, agent.source)
         return dataclasses.replace(policy, ladder=(Step.WARN,)) if agent.unproved else policy
 
     def policy_of(self, agent_type: str, name: str, tags: Iterable[str], source: str = "register") -> Policy:
-        """`[stall]` and `[kill]`, then the shipped policies, then each `[[policy]]` that fits; the last word wins."""
+        """`[stall]` and `[kill]`, then the shipped policies, then each matching `[[policy]]`; the last value wins."""
         return _policy(self.config, agent_type, name, tuple(tags), source)
 
 
 def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:
-    """Read the file of --config, of $AGENT_WATCHDOG_CONFIG, or the default one, which may be missing.
+    """Read the file given by --config or $AGENT_WATCHDOG_CONFIG, or the default one, which may be missing.
 
     Raises ConfigError with every problem found.
     """
@@ -143,7 +145,7 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
             told = environ.get("AGENT_WATCHDOG_CONFIG")
             by = " (named by $AGENT_WATCHDOG_CONFIG)" if told and os.path.abspath(told) == os.path.abspath(path) else ""
             raise ConfigError([f"{path}: no such file{by}"]) from None
-        if os.path.islink(path):  # what it said is away (a disk, a checkout): all defaults would be something else
+        if os.path.islink(path):  # its target is missing (a disk, a checkout): defaults would be wrong
             there = f"a link to {os.readlink(path)}, where nothing is"
             raise ConfigError([f"{path}: {there}; put that back, or remove the link for all defaults"]) from None
         return settings_of(Config(), None, places)
@@ -159,7 +161,7 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
 
 
 def _with_lines(problems: Iterable[str], path: str, text: bytes) -> Iterator[str]:
-    """The same, with the line on which the key of each stands in the file; tomllib's own faults have theirs."""
+    """The problems, with the line of each key in the file; tomllib's own errors already have theirs."""
     words = text.decode("utf-8", "replace")
     for problem in problems:
         said = _KEYED.match(problem.removeprefix(f"{path}: "))
@@ -168,13 +170,13 @@ def _with_lines(problems: Iterable[str], path: str, text: bytes) -> Iterator[str
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a FIFO would wait for a writer
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a FIFO would wait for a writer
 
 
 def parse(text: bytes, path: str, places: Paths | None = None) -> Config:
     """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; it must be ...`.
 
-    `places`: where the daemon's files would lie; then also what contradicts itself in the rest of a file with faults.
+    `places`: the daemon's default paths; if given, contradictions in the rest of a file with errors are reported too.
     """
     if len(text) > _LARGEST:
         raise ConfigError([f"{path}: is larger than {_LARGEST} bytes; use what config/agent-watchdog.toml shows"])
@@ -194,7 +196,7 @@ def parse(text: bytes, path: str, places: Paths | None = None) -> Config:
         config = Config.model_validate(data)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        # Of a section in which a line was left out nothing is missing.
+        # In a section with a line left out, no key counts as missing.
         sections = {one.partition(".")[0] for one in unread}
         faults += [explain(dict(one)) for one in found if one["type"] != "missing" or one["loc"][0] not in sections]
     else:
@@ -207,9 +209,9 @@ def parse(text: bytes, path: str, places: Paths | None = None) -> Config:
 
 
 def _decoded(text: bytes, path: str) -> tuple[str, list[str]]:
-    """The text of a file, and what is wrong with its bytes; it is read all the same, for what else is wrong with it.
+    """The text of a file, and the errors of its encoding; the text is parsed anyway, to report its other errors.
 
-    Raises ConfigError for what is no text of this kind at all: UTF-16, a program.
+    Raises ConfigError for a file that is not such a text at all: UTF-16, a program.
     """
     faults, left_out = [], 0
     if text.startswith(_MARK):
@@ -225,7 +227,7 @@ def _decoded(text: bytes, path: str) -> tuple[str, list[str]]:
 
 
 def _twice(text: str, error: str) -> str | None:
-    """A table that is declared again: both lines, and the remedy; whoever appends to the shipped file meets this."""
+    """For a table that is declared twice: both lines, and the remedy. Appending to the shipped file causes this."""
     said = re.match(r"Cannot declare \((.*)\) twice \(at line (\d+)", error)
     if said is None:
         return None
@@ -240,9 +242,9 @@ def _twice(text: str, error: str) -> str | None:
 def _rest(
     data: dict[str, Any], path: str, places: Paths, problems: list[str], unread: Iterable[str]
 ) -> Settings | None:
-    """The settings that a file would come to without its faults, where it comes to any; adds what is wrong with those.
+    """The settings that the valid part of a file gives, if any; adds the problems with those.
 
-    What speaks of a key with a fault, or of a list in which something is left out, is no finding of its own.
+    A problem about a key with an error, or about a list that is incomplete here, is not reported again.
     """
     faulty: set[str] = set(unread)
     for _ in range(_MOST):
@@ -252,7 +254,7 @@ def _rest(
         except ValidationError as still:
             for one in still.errors(include_url=False):
                 place = _left_out(data, one["loc"], missing=one["type"] == "missing")
-                if one["type"] != "extra_forbidden":  # else it says nothing, and nothing lacks it
+                if one["type"] != "extra_forbidden":  # an unknown key: nothing depends on it
                     faulty.add(place)
     else:
         return None
@@ -265,14 +267,14 @@ def _rest(
 
 
 def _left_out(data: dict[str, Any], place: tuple[int | str, ...], *, missing: bool) -> str:
-    """Take what stands at that place out of the file's data; its key, or the list of tables in which it stood."""
+    """Remove the value at that place from the file's data; returns its key, or the list of tables that held it."""
     *above, last = place[:-1] if missing and len(place) > 1 else place
     at: Any = data
     try:
         for part in above:
             at = at[part]
         del at[last]
-    except (LookupError, TypeError):  # it is none of the file's own words: the branch of a union
+    except (LookupError, TypeError):  # not a key of the file: the branch of a union
         data.pop(str(place[0]), None)
         return str(place[0])
     in_section = len(place) > 1 and isinstance(place[1], str)
@@ -280,7 +282,7 @@ def _left_out(data: dict[str, Any], place: tuple[int | str, ...], *, missing: bo
 
 
 def settings_of(config: Config, file: str | None, places: Paths) -> Settings:
-    """Resolve paths, check what depends on several keys. Raises ConfigError."""
+    """Resolve paths and check combinations of keys. Raises ConfigError."""
     settings, problems = _resolved(config, file, places)
     if problems:
         raise ConfigError([f"{file or 'defaults'}: {problem}" for problem in problems], settings)
@@ -288,7 +290,7 @@ def settings_of(config: Config, file: str | None, places: Paths) -> Settings:
 
 
 def _resolved(config: Config, file: str | None, places: Paths) -> tuple[Settings, list[str]]:
-    """The settings, and what contradicts itself in them."""
+    """The settings, and the contradictions in them."""
     state_dir = config.daemon.state_dir or places.state_dir
     runtime_dir = config.daemon.runtime_dir or places.runtime_dir
     problems = list(_contradictions(config))
@@ -343,7 +345,7 @@ def _policy(config: Config, agent_type: str, name: str, tags: tuple[str, ...], s
 
 @lru_cache(maxsize=256)
 def _merged(stall: StallSection, kill: KillSection, entries: tuple[PolicyEntry, ...], told_of: bool) -> Policy:
-    """Made once for all agents of one kind: 80 us and 0.8 kB for each."""
+    """Merge one policy; cached, as each takes 80 us and 0.8 kB."""
     merged: dict[str, Any] = {**dict(stall), **dict(kill)}
     if told_of:
         merged["ladder"] = (Step.WARN,)
@@ -381,7 +383,7 @@ def _contradictions(config: Config) -> Iterable[str]:
 
 
 def _is_ours(log: str, file: str | None, state_dir: str, runtime_dir: str, registry_url: str) -> bool:
-    """Whether lines of a log would be written into the configuration, the registry, a lock, a pid file or a socket."""
+    """Whether the log file would be the configuration, the registry, a lock, a pid file or a socket."""
     place, name = os.path.split(log)
     registry = sqlite_file(registry_url)
     kept = registry != "" and log.startswith(registry)  # with its -wal and -shm
@@ -391,13 +393,13 @@ def _is_ours(log: str, file: str | None, state_dir: str, runtime_dir: str, regis
 
 
 def sqlite_file(registry_url: str) -> str:
-    """The path in a URL of SQLite; of another database none."""
+    """The path in a SQLite URL; empty for any other database."""
     is_sqlite = registry_url.startswith("sqlite")
     return "/" + registry_url.partition(":///")[2].partition("?")[0].lstrip("/") if is_sqlite else ""
 
 
 def _needs(hooks: Sequence[HookSection]) -> Iterable[str]:
-    """What is wrong with `needs`: each may name hooks before it alone, so no ring waits for itself."""
+    """Problems with `needs`: each hook may only name earlier ones, so there are no cycles."""
     names = [hook.name for hook in hooks]
     for number, hook in enumerate(hooks):
         for name in hook.needs:
@@ -409,7 +411,7 @@ def _needs(hooks: Sequence[HookSection]) -> Iterable[str]:
 
 
 def _writable(path: str, found: os.stat_result, uid: int) -> list[str]:
-    """Why others decide over the hooks of this file, which run with other people's rights: they may write it."""
+    """Reasons why other users could change the hooks in this file, which run as the agents' owners."""
     if not stat.S_ISREG(found.st_mode):
         raise ConfigError([f"{path}: not a regular file"])
     too_open = stat.S_IWOTH if uid else stat.S_IWOTH | stat.S_IWGRP

@@ -1,7 +1,7 @@
-"""The words of the house as types: status, verdict, state, identity, policy, agent.
+"""The project's terms as types: status, verdict, state, policy, registration, beat.
 
-Everything here is a value. Durations are `timedelta`, wall times are aware UTC `datetime`s and serve display only:
-no decision is taken from a wall time.
+Everything here is a value. Durations are `timedelta`; wall times are aware UTC `datetime`s, for display only: no
+decision is based on a wall time.
 """
 
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ class Status(StrEnum):
     RUNNING = "running"  # -> ending when a kill or a cleanup is claimed
     ENDING = "ending"  # -> one of the ended ones after the last hook, or unkillable
     UNKILLABLE = "unkillable"  # -> ending when its processes go after all
-    STOPPED = "stopped"  # somebody asked it to stop
-    KILLED = "killed"  # we ended it
-    COMPLETED = "completed"  # it ended by itself: exit 0, or unknown
-    FAILED = "failed"  # it ended by itself: another exit status, a signal, or it never started
+    STOPPED = "stopped"  # it was asked to stop
+    KILLED = "killed"  # by the daemon
+    COMPLETED = "completed"  # it exited on its own: status 0, or unknown
+    FAILED = "failed"  # it exited on its own: another exit status, a signal, or it never started
     LOST = "lost"  # its host was restarted
 
 
@@ -36,17 +36,17 @@ ENDED = frozenset(Status) - LIVE
 
 
 class State(StrEnum):
-    """What an agent says of itself in a beat."""
+    """What an agent reports about itself in a beat."""
 
     WORKING = "working"
     IDLE = "idle"
     WAITING = "waiting"  # for a human
-    BLOCKED = "blocked"  # for another than a human (a rate limit, a lock); no stall, up to `wait_limit`
+    BLOCKED = "blocked"  # waits for something else (a rate limit, a lock); no stall, up to `wait_limit`
     DONE = "done"
 
 
 class Verdict(StrEnum):
-    """What one sweep's look means; `core.verdict.judge` picks the first that fits, in this order."""
+    """What one sweep's observation means; `core.verdict.judge` picks the first that applies, in this order."""
 
     GONE = "gone"
     UNKNOWN = "unknown"
@@ -61,7 +61,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The limits that hold for one agent, config and `[[policy]]` merged (reasons: config/agent-watchdog.toml)."""
+    """The limits for one agent, configuration and `[[policy]]` merged (reasons: config/agent-watchdog.toml)."""
 
     after: timedelta = timedelta(seconds=120)
     confirm_sweeps: int = 2
@@ -74,7 +74,7 @@ class Policy:
     grace: timedelta = timedelta(seconds=10)
     verify: timedelta = timedelta(seconds=60)
     ladder: tuple[Step, ...] = (Step.KILL,)
-    warn_pause: timedelta = timedelta(seconds=60)  # how long each step of the ladder is given before the next
+    warn_pause: timedelta = timedelta(seconds=60)  # time between this step of the ladder and the next
     nudge_pause: timedelta = timedelta(seconds=60)
     stop_pause: timedelta = timedelta(seconds=60)
     nudge_text: str = "Are you still at work? Go on with your task, or say what you wait for."
@@ -85,14 +85,14 @@ class Policy:
     task_status: str = "failed"
 
 
-# Of agents that were only reported: by a vendor hook, or by a vendor's own list of its sessions. The
-# daemon tells of them, and ends nothing of theirs, unless a `[[policy]]` says more.
+# Sources of agents that were only reported: by a vendor hook, or by a vendor's own list of its sessions. The daemon
+# reports on them and kills nothing of theirs, unless a `[[policy]]` specifies more.
 TOLD_OF = frozenset({"hook", *(kind for kind, registry in KINDS.items() if registry.told_of)})
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What is known of an agent from its registration. `after` and `ttl` are None where the policy decides."""
+    """What is known of an agent from its registration. `stall_after` and `ttl` are None where the policy decides."""
 
     agent_id: str
     name: str
@@ -105,32 +105,32 @@ class Registration:
     parent_id: str | None = None
     identity: Identity | None = None
     stall_after: timedelta | None = None
-    interval: timedelta | None = None  # the agent's own rhythm of beats
+    interval: timedelta | None = None  # the agent's own interval between beats
     ttl: timedelta | None = None
     worktree: str | None = None
     temp_dir: str | None = None
-    worktree_site: Site | None = None  # what lay there while it lived, as far as it was seen
+    worktree_site: Site | None = None  # what was there while the agent lived, if it was seen
     temp_site: Site | None = None
     beat_file: str | None = None
-    log: str | None = None  # files that grow while it works; no beats
+    log: str | None = None  # a file that grows while it works; not a beat
     transcript: str | None = None
-    cgroup: str | None = None  # the cgroup v2 that `run` got for it alone, as /proc/PID/cgroup names it
-    pane: dict[str, object] | None = None  # where it sits in a terminal: `owner.terminals.base.Pane`, or what was told
+    cgroup: str | None = None  # the cgroup v2 that `run` got for it alone, in the notation of /proc/PID/cgroup
+    pane: dict[str, object] | None = None  # its terminal pane: `owner.terminals.base.Pane`, or as reported
     source: str = "register"  # "run", "register", "hook", or a foreign registry's name
     command: str | None = None  # the program's name only; never a whole command line
     created_at: datetime | None = None
     entries: tuple[Listed, ...] = ()  # in foreign registries
-    dropped: bool = False  # its process was root's when it was registered, and has dropped to the owner since
+    dropped: bool = False  # its process was root's at registration and has since dropped to the owner
 
     @property
     def its_pane(self) -> dict[str, object] | None:
-        """Where it was found to sit, else where its entry in a registry says so."""
+        """The pane in which it was found, else the one that its entry in a foreign registry names."""
         told: list[dict[str, object]] = [{**one.pane} for one in self.entries if one.pane]
         return self.pane or next(iter(told), None)
 
     @property
     def own_cgroup(self) -> str | None:
-        """The cgroup v2 that is its own, as /proc/PID/cgroup names it; nobody but `run` makes one of that name."""
+        """Its own cgroup v2, in the notation of /proc/PID/cgroup; only `run` makes one of that name."""
         path = self.cgroup
         return path if path is not None and path.rpartition("/")[2] in cgroup_names(self.agent_id) else None
 
@@ -141,7 +141,7 @@ class Registration:
 
     @property
     def served(self) -> frozenset[tuple[str, Identity]]:
-        """The same, each with the service: below another one the same id is another session."""
+        """The same ids, each with its service: below another service the same id is another session."""
         return frozenset([(one.key, it) for one in self.entries if one.kind == SESSION for it in one.also])
 
     @property
@@ -150,28 +150,30 @@ class Registration:
         return frozenset([one.pid for entry in self.entries if entry.kind == SESSION for one in entry.also])
 
     def shared(self, perhaps: Iterable[str]) -> str:
-        """What of it a shared service does, in words. `perhaps`: names of agents for sessions that may be its own."""
+        """Which of its work a shared service does, as text. `perhaps`: names of agents for sessions that may be its
+        own.
+        """
         sessions = [one for one in self.entries if one.kind == SESSION]
         services = [f"{one.path}[{service.pid}]" for one in sessions for service in one.also]
         return shared_words(services, perhaps)
 
     @property
     def unproved(self) -> bool:
-        """Whether the entry that it came from may mean another process: it ends by a person's word alone."""
+        """Whether the entry that it came from may mean another process: then only a person's order kills it."""
         return any(one.kind == self.source and not one.proved for one in self.entries)
 
     @property
     def told_of(self) -> bool:
-        """Whether the daemon only tells of it."""
+        """Whether the daemon only reports on it."""
         return self.source in TOLD_OF or self.unproved
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One word of an agent. None means "not said", which is not the same as zero or empty.
+    """One beat of an agent. None means "not said", which is not the same as zero or empty.
 
-    `promises` is False for sd_notify words that renew silence but promise nothing (READY=1, STATUS=): many programs
-    send them once at start and never again.
+    `promises` is False for sd_notify messages that reset the silence but promise nothing (READY=1, STATUS=): many
+    programs send them once at start and never again.
     """
 
     state: State | None = None
@@ -181,19 +183,19 @@ class Beat:
     tool_limit: timedelta | None = None
     note: str | None = None
     after: timedelta | None = None  # WATCHDOG_USEC=: the agent sets its own limit
-    transcript: str | None = None  # where it writes its transcript from now on
-    agent_type: str | None = None  # what it is, for one that was registered without a type
-    session: str | None = None  # which of its process' sessions speaks, where there may be many; or has ended
+    transcript: str | None = None  # the path of its transcript from now on
+    agent_type: str | None = None  # for an agent that was registered without a type
+    session: str | None = None  # which session of its process beats or has ended, if there may be several
     session_ended: str | None = None
     asks: str | None = (
-        None  # what a human is asked, where a subagent may be answered while its main thread says nothing
+        None  # the question to a human; needed as a subagent may be answered while the main thread says nothing
     )
     answered: str | None = None
-    thread: str | None = None  # the subagent of its program that speaks; None: the main thread, or one that has none
-    goes_on: bool | None = None  # whether what that thread began goes on; of the main one, also while it rests
+    thread: str | None = None  # the subagent that beats; None: the main thread, or a program without threads
+    goes_on: bool | None = None  # whether what that thread started continues; for the main thread also while idle
     promises: bool = True
 
     @property
     def bare(self) -> bool:
-        """Whether it only says that the agent lives, what it does, and a note."""
+        """Whether it has nothing that changes a limit: no progress, lease, tool or `after`."""
         return self.progress is None and self.silent_for is None and self.tool is None and self.after is None

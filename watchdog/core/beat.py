@@ -1,4 +1,4 @@
-"""From words to `model.Beat` and back: datagram fields, the body of `POST /v1/agents/ID/beat`, JSON for display."""
+"""Converts to and from `core.agent.Beat`: datagram fields, the body of `POST /v1/agents/ID/beat`, JSON for display."""
 
 from datetime import timedelta
 from functools import lru_cache
@@ -8,7 +8,7 @@ from watchdog.core.names import name_problem
 from watchdog.core.sd_notify import MAX_SECONDS, MAX_TEXT, STATES, parse_datagram, printable, words_of
 from watchdog.errors import BadRequest
 
-LONGEST_KEY = 160  # characters of a session's or a question's name, of which the longest of a vendor has 137
+LONGEST_KEY = 160  # characters of a session's or a question's name; the longest of any vendor has 137
 KEYS = (
     "state",
     "progress",
@@ -32,9 +32,9 @@ KEYS = (
 
 @lru_cache(maxsize=128)
 def beat_in(datagram: bytes, from_main: bool) -> Beat | None:
-    """The beat in an sd_notify message, or None when it holds none. Raises BadRequest for what is no such message.
+    """The beat in an sd_notify message, or None when it holds none. Raises BadRequest if it is not such a message.
 
-    Cached: a beat mostly says the same as the last one, and parsing it again costs ten times as much.
+    Cached: most beats equal the last one, and parsing costs ten times as much.
     """
     fields = parse_datagram(datagram)
     if not fields:
@@ -43,16 +43,16 @@ def beat_in(datagram: bytes, from_main: bool) -> Beat | None:
 
 
 def beat_of(fields: dict[str, str], from_main: bool) -> Beat | None:
-    """The beat that a datagram's fields are, or None when they are none. `from_main` as in `notify.words_of`."""
+    """The beat in a datagram's fields, or None when they hold none. `from_main` as in `sd_notify.words_of`."""
     words = words_of(fields, from_main=from_main)
     return None if words is None else beat_of_json(words)[0]
 
 
 def beat_of_json(body: object) -> tuple[Beat, timedelta]:
-    """The beat that an HTTP body says, and how long ago it was said; `{}` is a plain beat. Raises BadRequest.
+    """The beat in an HTTP body and its age; `{}` is a plain beat. Raises BadRequest.
 
-    `age_seconds` comes from `run`, which keeps the last word while the daemon is away. Leases and limits in the same
-    body count from when it was said.
+    `age_seconds` comes from `run`, which keeps the last beat while the daemon is away. Leases and limits in the same
+    body count from when the agent sent it.
     """
     if not isinstance(body, dict):
         raise BadRequest('a beat is a JSON object, for example {} or {"state": "working"}')
@@ -88,7 +88,7 @@ def beat_of_json(body: object) -> tuple[Beat, timedelta]:
 
 
 def beat_to_json(beat: Beat) -> dict[str, object]:
-    """The body that `beat_of_json` reads back; what was not said is left out."""
+    """The body that `beat_of_json` reads; fields that were not said are left out."""
     said: dict[str, object | None] = {
         "state": None if beat.state is None else beat.state.value,
         "progress": beat.progress,

@@ -1,6 +1,6 @@
-"""Conversations of agent programs: their ids, and the command that takes one up again. Pure tables, no file is read.
+"""Conversations of agent programs: their ids, and the command that resumes one. Pure tables; no file is read.
 
-Known are the programs that keep each conversation in files of its own, named by its id:
+Supported are the programs that keep each conversation in files of its own, named by its id:
 
 claude   projects/<key>/<id>.jsonl below its directory
 codex    sessions/<year>/<month>/<day>/rollout-<time>-<id>.jsonl below its directory
@@ -21,9 +21,9 @@ _FILES = {name: re.compile(vendor.conversation) for name, vendor in KNOWN.items(
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One conversation. `base`: its program's own directory, None: the usual one.
+    """One conversation. `base`: its program's data directory; None: the usual one.
 
-    `directory`: where its program was started, and Claude Code wants to be started in again.
+    `directory`: where its program was started; Claude Code must be started there again.
     """
 
     vendor: str
@@ -33,13 +33,13 @@ class Conversation:
 
     @property
     def resume(self) -> str:
-        """The command that takes it up again."""
+        """The command that resumes it."""
         command = RESUME[self.vendor].format(self.id)
         return command if self.directory is None else f"cd {shlex.quote(self.directory)} && {command}"
 
 
 def kept_in(path: str | None, directory: str | None = None) -> Conversation | None:
-    """The conversation whose file that is, by its whole path."""
+    """The conversation whose file has this path; None: no known one."""
     for vendor, pattern in _FILES.items():
         if path is not None and (match := pattern.fullmatch(path)):
             return Conversation(vendor, match[2], match[1], directory)
@@ -47,12 +47,12 @@ def kept_in(path: str | None, directory: str | None = None) -> Conversation | No
 
 
 def conversation_json(conversation: Conversation) -> dict[str, object]:
-    """For the helper, and the order's outcome."""
+    """JSON for the helper and for the outcome of a kill request."""
     return asdict(conversation)
 
 
 def conversation_of(data: object) -> Conversation | None:
-    """The conversation of its JSON; None when it is none: it may be another uid's words, or an edited row."""
+    """The conversation in this JSON; None if it is not one: it may come from another uid, or from an edited row."""
     if not isinstance(data, dict):
         return None
     vendor, identifier = data.get("vendor"), data.get("id")

@@ -1,13 +1,12 @@
-"""Whose an agent is when two daemons know its process: one agent, one daemon.
+"""Which daemon owns an agent when two daemons know its process: one agent, one daemon.
 
-It stays with the daemon that took it in. Each daemon decides by itself, from what the other one says that it holds, and
-both come to the same answer:
+An agent stays with the daemon that registered it. Each daemon decides on its own, from what the other one claims to
+hold, and both reach the same answer:
 
-- A claim counts only from a daemon that lives, and that is root's or the agent's owner's. What another user says of it
-  is nothing.
-- Whoever does not hold it yet leaves it to a daemon that does; but what root or an admin orders is bound by no claim.
-- Where both hold it (one was away, and the other took over), root's keeps it, so that no user can spare an agent that
-  root's daemon has taken in by starting a daemon of their own; of two of one uid the one that was started first.
+- A claim counts only from a living daemon that runs as root or as the agent's owner. Another user's claim is ignored.
+- A daemon that does not hold the agent leaves it to one that does; but no claim overrides an order of root or an admin.
+- If both hold it (one was away, and the other took over), root's daemon keeps it, so that users cannot protect an agent
+  from root's daemon by starting a daemon of their own; of two daemons of one uid the one that was started first.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from watchdog.core.ownership import ROOT
 
 @dataclass(frozen=True, slots=True)
 class DaemonProcess:
-    """One daemon's process, as the kernel tells it."""
+    """One daemon's process, according to the kernel."""
 
     uid: int
     pid: int
@@ -26,13 +25,13 @@ class DaemonProcess:
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Less goes first: root's, then whichever was started first."""
+        """The lower rank wins: root's daemon, then the one that was started first."""
         return self.uid != ROOT, self.start_ticks, self.pid
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A living daemon that says that it holds an agent, and what the agent is called there."""
+    """A living daemon that claims to hold an agent, and the agent's name there."""
 
     daemon: DaemonProcess
     socket: str
@@ -52,7 +51,7 @@ class Custody(Enum):
 
 
 def custody(ours: DaemonProcess, theirs: DaemonProcess, owner: int, *, held: bool, ordered: bool = False) -> Custody:
-    """Whose an agent of that owner is. `held`: we hold it as well. `ordered`: by root or an admin, of us."""
+    """Which daemon owns an agent of `owner`. `held`: ours holds it too. `ordered`: root or an admin ordered ours to."""
     if theirs.uid not in (ROOT, owner) or theirs == ours or ordered:
         return Custody.OURS
     if not held:

@@ -1,9 +1,9 @@
-"""decide(): from one sweep's judgements to what is done about them. Pure; the caller applies the plan.
+"""decide(): turns one sweep's judgements into actions. Pure; the caller applies the plan.
 
-Three rules stand above every verdict: while a hold is on a kill becomes a Hold; the daemon's own kills keep to a
+Three rules override every verdict: while a hold is on, a kill becomes a Hold; the daemon's own kills keep to a
 budget; an agent with an open request gets no second one.
 
-Suspicion and budget are kept per user: no single user, whatever its agents do, holds back the kill of another's.
+Doubt and budget are kept per user: no single user, whatever its agents do, can delay the kill of another's agents.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from watchdog.core.ladder import next_rung
 from watchdog.core.verdict import Judgement, span
 from watchdog.core.witnesses import Witness
 
-DOUBT_LIMIT = timedelta(minutes=15)  # as shipped: `hold.max_seconds`
-SILENT = frozenset({Reason.STALLED, Reason.FAILED_TO_START})  # kills that only silence asks for
+DOUBT_LIMIT = timedelta(minutes=15)  # the default of `hold.max_seconds`
+SILENT = frozenset({Reason.STALLED, Reason.FAILED_TO_START})  # reasons of kills that only silence justifies
 
 
 class Action(StrEnum):
@@ -28,16 +28,16 @@ class Action(StrEnum):
     KEEP = "keep"
     NOTIFY = "notify"
     HOLD = "hold"
-    CLIMB = "climb"  # a step of the ladder that kills no agent: warn, nudge
+    CLIMB = "climb"  # a step of the ladder that does not kill: warn, nudge
     REQUEST_KILL = "request_kill"
 
 
 class Veto(StrEnum):
-    """What holds a kill back that a verdict asks for."""
+    """What delays a kill that a verdict asks for."""
 
     OPERATOR = "operator"
     REGISTRY = "registry"
-    UNSETTLED = "unsettled"  # a gap, a suspend, a set clock: we have only just begun to look again
+    UNSETTLED = "unsettled"  # after a gap, a suspend or a clock step: observation has only just resumed
     PRESSURE = "pressure"
     MASS_STALL = "mass_stall"
     BUDGET = "budget"
@@ -47,8 +47,8 @@ class Veto(StrEnum):
 class Look:
     """One agent as `decide` needs it.
 
-    `owner`: the user that it counts for. `doomed_for`: so long its silence has asked for its end. `held`: the reason
-    of a hold on this agent alone, if any.
+    `owner`: the user that it counts for. `doomed_for`: how long its silence has called for its kill. `held`: the
+    reason of a hold on this agent alone, if any.
     """
 
     agent_id: str
@@ -56,19 +56,19 @@ class Look:
     policy: Policy
     owner: int = 0
     promised: bool = True
-    witness: Witness | None = None  # what its words tell of others' silence; None: nothing
+    witness: Witness | None = None  # what its beats say about others' silence; None: nothing
     silence: timedelta = timedelta()
     state: State | None = None
     state_age: timedelta = timedelta()
     doomed_for: timedelta = timedelta()
     requested: bool = False
     held: str | None = None
-    rung: Step | None = None  # the step of its ladder that was taken last, and how long ago
+    rung: Step | None = None  # the last step taken on its ladder, and how long ago
     rung_age: timedelta = timedelta()
 
     @property
     def ending(self) -> bool:
-        """Whether its silence asks for a step of its ladder that it would feel, and nothing holds it back from that."""
+        """Whether its silence calls for a step beyond `warn`, and no request or hold on it stands in the way."""
         asks = self.judgement.verdict is Verdict.STALLED or self.judgement.overdue
         return asks and not self.requested and self.held is None and set(self.policy.ladder) != {Step.WARN}
 
@@ -77,9 +77,9 @@ class Look:
 class Budget:
     """How many living agents the daemon may order to be killed within a minute.
 
-    `most` are divided among the `owners`, the users that have agents. What one leaves unused others may use; its share
-    it has all the same, so in the worst minute `most` kills within shares follow `most` that were borrowed. `spent`
-    counts the orders of this minute by user.
+    `most` is divided among the `owners`, the number of users that have agents. Users may borrow what another leaves
+    unused, but each keeps its own share: in the worst minute `most` kills within shares follow `most` borrowed ones.
+    `spent` counts this minute's orders by user.
     """
 
     most: int = 10
@@ -88,7 +88,7 @@ class Budget:
 
     @property
     def share(self) -> int:
-        """What each user may always use."""
+        """The kills per minute that each user always has."""
         return max(1, self.most // max(1, self.owners))
 
     def allows(self, owner: int) -> bool:
@@ -99,35 +99,34 @@ class Budget:
         return sum(self.spent.values()) < self.most
 
     def after(self, owner: int) -> "Budget":
-        """What is left when one more of this user's was ordered."""
+        """The budget after one more kill of this user's agents."""
         return replace(self, spent={**self.spent, owner: self.spent.get(owner, 0) + 1})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What binds the agents in this sweep.
+    """The limits that apply to all agents in this sweep.
 
-    `hold` is the reason of a hold on all agents, and `hold_by` its kind. `doubt` is that of one which holds back kills
-    for silence only, `doubts` the same by user, for that user's agents. `budget` bounds the daemon's own kills of
-    living agents.
+    `hold` is the reason of a hold on all agents, `hold_by` its kind. `doubt` is a veto that only delays kills for
+    silence, `doubts` the same by user, for that user's agents. `budget` bounds the daemon's own kills of living agents.
     """
 
     hold: str | None = None
     hold_by: Veto = Veto.OPERATOR
     doubt: tuple[Veto, str] | None = None
     doubts: Mapping[int, tuple[Veto, str]] = field(default_factory=dict)
-    doubt_limit: timedelta = DOUBT_LIMIT  # no agent's end is held back for longer by it
+    doubt_limit: timedelta = DOUBT_LIMIT  # the longest that doubt delays a kill
     budget: Budget = Budget()
 
     def doubt_of(self, owner: int) -> tuple[Veto, str] | None:
-        """What holds back kills for silence of this user's agents, or None."""
+        """The doubt that delays kills for silence of this user's agents, or None."""
         return self.doubt or self.doubts.get(owner)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The plan for one agent. `reason` and `rung` are set for CLIMB, REQUEST_KILL and the HOLD that it became, `veto`
-    for that. A kill at rung `stop` asks first."""
+    """The plan for one agent. `reason` and `rung` are set for CLIMB, REQUEST_KILL and a HOLD that replaced one, `veto`
+    for such a HOLD. A kill at rung `stop` first asks the agent to exit."""
 
     agent_id: str
     action: Action
@@ -138,7 +137,9 @@ class Decision:
 
 
 def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
-    """Turn judgements into decisions. Where the budget is short users take turns, each its longest silent first."""
+    """Turn judgements into decisions. If the budget is short, users take turns, each user's longest silent
+    agent first.
+    """
     budget = limits.budget
     turns = Counter(budget.spent)  # by user: the one with the fewest kills in this minute comes first
     queue = []
@@ -160,22 +161,22 @@ def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
 
 
 def _ends(decision: Decision) -> bool:
-    """Whether it costs a living agent its life, and so the budget."""
+    """Whether it kills a living agent, and so counts against the budget."""
     return decision.action is Action.REQUEST_KILL and decision.reason is not Reason.GONE
 
 
 def asked_first(decision: Decision, policy: Policy) -> KillOptions:
-    """How the kill that was decided is to be done: at step `stop` the agent is asked, and at its ladder's end left."""
+    """The options of the kill that was decided: at step `stop` the agent is asked first, and left alive if its ladder
+    ends there."""
     if decision.rung is not Step.STOP:
         return KillOptions()
     return KillOptions(ask=policy.stop_pause, only_ask=Step.KILL not in policy.ladder)
 
 
 def called_off(looks: Iterable[Look], limits: Limits) -> list[tuple[str, str]]:
-    """Whose open order of the daemon's is called off if it has sent no signal yet, and why: agent ids and reasons.
+    """Open kill requests of the daemon to withdraw if no signal was sent yet: agent ids and reasons.
 
-    Doubt does it to one for silence. So does what makes it healthy again, or kills no agent: other limits, or another
-    ladder.
+    Doubt withdraws a request for silence. So does a verdict that is healthy again, and a changed ladder without a kill.
     """
     found = []
     for look in looks:
@@ -191,7 +192,7 @@ def called_off(looks: Iterable[Look], limits: Limits) -> list[tuple[str, str]]:
     return found
 
 
-_TIMED = frozenset({Verdict.EXPIRED, Verdict.LINGERING})  # no silence, and so no fault of ours
+_TIMED = frozenset({Verdict.EXPIRED, Verdict.LINGERING})  # independent of silence, so no fault of ours
 
 
 def _wish(look: Look) -> Decision:
@@ -227,9 +228,9 @@ def _wish(look: Look) -> Decision:
 
 
 def _climb(look: Look, reason: Reason) -> Decision:
-    """The step of its policy's ladder that the agent has come to."""
+    """The step of its policy's ladder that is due."""
     policy, line = look.policy, look.judgement.line
-    if reason is Reason.FAILED_TO_START:  # what it shows is not known: a trust dialog would take the line for a yes
+    if reason is Reason.FAILED_TO_START:  # its screen is unknown: a trust dialog would take the typed line for a yes
         policy = replace(policy, ladder=tuple(step for step in policy.ladder if step is not Step.NUDGE))
     step = next_rung(policy, look.rung, look.rung_age)
     if step is None:
@@ -243,7 +244,7 @@ def _climb(look: Look, reason: Reason) -> Decision:
 
 
 def _veto(look: Look, wish: Decision, limits: Limits, budget: Budget) -> tuple[Veto, str] | None:
-    """What holds back a kill that the verdict asks for, and why; or None."""
+    """The veto against a kill that the verdict asks for, and its reason; or None."""
     if look.held is not None:
         return Veto.OPERATOR, look.held
     if limits.hold is not None:

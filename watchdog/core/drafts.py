@@ -1,8 +1,8 @@
-"""Whether something is written in the prompt of an agent program, as its terminal shows it. Pure.
+"""Whether the prompt of an agent program contains a draft, according to its terminal screen. Pure.
 
-Exit keys typed behind half a prompt would send it. The four programs leave the terminal's cursor in their prompt, also
-where they hide it (tried: Claude Code 2.1.332, Codex 0.171.0, Gemini CLI 0.61.0, opencode 1.18.33). An empty prompt may
-show what one could ask; that is drawn faint or grey, and the cursor stands before it.
+Exit keys typed after a half-written prompt would send it. The four programs leave the terminal's cursor in their
+prompt, even if they hide it (tried: Claude Code 2.1.332, Codex 0.171.0, Gemini CLI 0.61.0, opencode 1.18.33). An empty
+prompt may show a suggestion, which is drawn faint or grey, after the cursor.
 """
 
 import re
@@ -10,9 +10,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-ROWS = 40  # of a draft, above the cursor
+ROWS = 40  # rows of a draft that are searched above the cursor
 _FRAME = " \t\xa0│┃|║╭╮╰╯─━▀▄╹"
-# What stands before the prompt's words: `❯ ` `› ` ` > ` `│ > `; opencode's is the left bar of a box.
+# What precedes the text of a prompt: `❯ ` `› ` ` > ` `│ > `; in opencode the left bar of a box.
 _MARK = re.compile(r"[\s│|]*[❯›>][ \xa0]")
 _BAR = re.compile(r"\s*┃  ")
 _ESCAPE = re.compile(r"\x1b(?:\[([0-9;:]*)([@-~])|\].*?(?:\x07|\x1b\\|$)|[@-_a-z])")
@@ -26,7 +26,7 @@ class _Cell:
 
 
 def draft(rows: Sequence[str], x: int, y: int) -> bool | None:
-    """Whether a draft stands in the prompt that the cursor is in; None: it is in none that is known.
+    """Whether the prompt that holds the cursor contains a draft; None: the cursor is in no known prompt.
 
     `rows`: the screen with its colours (`tmux capture-pane -e`), `x` and `y` the cursor's column and row from 0.
     """
@@ -39,13 +39,13 @@ def draft(rows: Sequence[str], x: int, y: int) -> bool | None:
         found = _MARK.match(plain) or _BAR.match(plain)
         if found is None and (above == 0 or row):
             if any(cell.text not in _FRAME for cell in row[:1]):
-                return None  # a line that begins at the edge is no prompt's second one
+                return None  # a line that begins at the edge is not the second line of a prompt
             continue
         if found is None or x < found.end():
             return None
         if above or x > found.end():
-            return True  # the cursor moves with what is written alone
-        at_cursor, behind = row[x : x + 1], row[x + 1 :]  # the first is drawn in reverse by some, whatever it is
+            return True  # only typed text moves the cursor
+        at_cursor, behind = row[x : x + 1], row[x + 1 :]  # some programs draw the cell at the cursor in reverse
         lone = _is_written(at_cursor) and all(cell.text in _FRAME for cell in behind)
         beside = _more(screen, y, x, bar=_MARK.match(plain) is None)
         return lone or _is_written(behind) or any(map(_is_written, beside))
@@ -53,7 +53,7 @@ def draft(rows: Sequence[str], x: int, y: int) -> bool | None:
 
 
 def _more(screen: list[list[_Cell]], y: int, start: int, *, bar: bool) -> Iterator[list[_Cell]]:
-    """The rows beside the cursor's that belong to the same prompt, from its first column on."""
+    """The rows next to the cursor's that belong to the same prompt, from its first column on."""
     beside = [y + 1, y - 1] if bar else [y + 1]
     for number in beside:
         row = screen[number] if 0 <= number < len(screen) else []
@@ -66,7 +66,7 @@ def _is_written(cells: list[_Cell]) -> bool:
 
 
 def _cells(rows: Sequence[str]) -> list[list[_Cell]]:
-    """One for each column; tmux goes on with a colour in the next row."""
+    """One cell per column; in tmux's output a colour carries over to the next row."""
     faint = grey = False
     screen = []
     for row in rows:
@@ -90,7 +90,7 @@ def _cells(rows: Sequence[str]) -> list[list[_Cell]]:
 
 
 def _style(codes: str, faint: bool, grey: bool) -> tuple[bool, bool]:
-    """Whether what follows is faint, and whether it is grey (ECMA-48, SGR)."""
+    """Whether the text that follows is faint, and whether it is grey (ECMA-48, SGR)."""
     numbers = [int(code) if code.isdigit() and len(code) < 4 else 0 for code in re.split("[;:]", codes or "0")]
     while numbers:
         code = numbers.pop(0)

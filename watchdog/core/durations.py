@@ -1,4 +1,4 @@
-"""Durations as people write them on a command line. Imported by `run` and `beat`: imports nothing but errors."""
+"""Durations as written on a command line. Imported by `run` and `beat`, so it imports nothing but errors."""
 
 from watchdog.errors import BadRequest
 
@@ -6,7 +6,9 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds_of(text: str) -> float:
-    """`90s`, `15m`, `2h`, `1d`, `1.5h` in seconds. Raises BadRequest: a number without a unit could mean anything."""
+    """`90s`, `15m`, `2h`, `1d`, `1.5h` in seconds. Raises BadRequest, also for a number without a unit: it is
+    ambiguous.
+    """
     number, unit = text[:-1], text[-1:]
     if text.isascii() and text.isdigit():
         raise BadRequest(f"{text} has no unit; write {text}s for seconds, {text}m for minutes")

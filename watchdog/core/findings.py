@@ -1,4 +1,4 @@
-"""What the reaper and an owner's helper say to each other of leftovers: values, and their JSON form.
+"""What the reaper and an owner's helper exchange about leftovers: values, and their JSON form.
 
 This module must not touch a file: the daemon imports it too.
 """
@@ -15,12 +15,12 @@ PATH_LIMIT = 4096  # characters (PATH_MAX)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was left. `agent_id` None: its owner is not known."""
+    """One leftover. `agent_id` None: its agent is not known."""
 
     kind: str  # the finder's name in `leftovers.FINDERS`
     path: str
     agent_id: str | None
-    why: str  # one sentence: what it is, and by which rule it goes or stays
+    why: str  # one sentence: what it is, and the rule by which it is removed or kept
     action: Literal["remove", "keep"]
     bytes: int | None = None  # None: not counted
 
@@ -31,33 +31,33 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class KnownAgents:
-    """What the daemon knows of this owner's agents; names only, it has looked at no path."""
+    """What the daemon knows of this owner's agents: only names, it has checked no path."""
 
     living: frozenset[str] = frozenset()  # ids
     ended: Mapping[str, float] = field(default_factory=dict)  # id -> seconds since its end
-    temp_dirs: Mapping[str, str] = field(default_factory=dict)  # id of an ended agent -> what it had registered
+    temp_dirs: Mapping[str, str] = field(default_factory=dict)  # id of an ended agent -> the registered path
     worktrees: Mapping[str, str] = field(default_factory=dict)  # likewise
-    sockets: Mapping[str, str] = field(default_factory=dict)  # likewise, of its `run`: where it heard its agent
-    commons: tuple[str, ...] = ()  # git common dirs that hold trash of ours, as earlier hook runs reported
-    in_use: tuple[tuple[str, str], ...] = ()  # as in HookContext: places of living agents, and whose each is
+    sockets: Mapping[str, str] = field(default_factory=dict)  # likewise: the notify socket of its `run`
+    commons: tuple[str, ...] = ()  # git common dirs that hold our trash, according to earlier hook runs
+    in_use: tuple[tuple[str, str], ...] = ()  # as in HookContext: directories of living agents, each with its agent
     sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of ended agents' temp dirs: core.sites.Known
 
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Both halves of one kind. Either may raise OSError and WatchdogError."""
+    """The two functions of one kind: find and act. Both may raise OSError and WatchdogError."""
 
     look: Callable[[hooks.CleanupSettings, KnownAgents], Iterable[Finding]]
     act: Callable[[Finding, hooks.CleanupSettings, KnownAgents], HookResult]
 
 
 def finding_json(finding: Finding) -> dict[str, object]:
-    """The finding as it goes over the pipe."""
+    """The finding as JSON for the pipe."""
     return asdict(finding)
 
 
 def finding_of(data: object) -> Finding:
-    """The finding from its JSON, cut to size. Raises ValueError or TypeError when that is none: an owner's words."""
+    """The finding from its JSON, cut to size. Raises ValueError or TypeError for anything else: an owner wrote it."""
     if not isinstance(data, dict):
         raise ValueError("a finding is one JSON object")
     kind, path, agent_id, why = (data.get(key) for key in ("kind", "path", "agent_id", "why"))
@@ -72,7 +72,7 @@ def finding_of(data: object) -> Finding:
 
 
 def known_json(known: KnownAgents) -> dict[str, object]:
-    """What is known, as it goes over the pipe."""
+    """The known agents as JSON for the pipe."""
     return {
         "living": sorted(known.living),
         "ended": dict(known.ended),
@@ -86,7 +86,7 @@ def known_json(known: KnownAgents) -> dict[str, object]:
 
 
 def known_of(data: dict[str, Any]) -> KnownAgents:
-    """What is known, from its JSON."""
+    """The known agents from their JSON."""
     return KnownAgents(
         frozenset(data["living"]),
         {str(key): float(age) for key, age in data["ended"].items()},

@@ -1,14 +1,14 @@
-"""Which processes were stopped on purpose: held by a debugger, or stopped from its terminal. Pure.
+"""Which processes were stopped on purpose: by a debugger, or from their terminal. Pure.
 
-SIGSTOP from an unknown sender is none of these: an agent that was stopped so is silent, as any. Which signal it was
-the kernel tells until its parent has asked (wait(2)). A shell asks at once, says "Stopped" and takes its terminal
-back: from then on it is only known that a person was informed.
+SIGSTOP from an unknown sender is not among them: an agent that it stopped counts as silent. The kernel reports which
+signal it was until the parent has asked (wait(2)). A shell asks at once, prints "Stopped" and takes its terminal back:
+from then on it is only known that a person was informed.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-TERMINAL = {  # what a terminal, or a shell's job control, stops a job with (termios(3), setpgid(2))
+TERMINAL = {  # signals by which a terminal or a shell's job control stops a job (termios(3), setpgid(2))
     "SIGTSTP": "it is stopped in its terminal, by Ctrl-Z",
     "SIGTTIN": "it is stopped in the background of its terminal, from which it reads",
     "SIGTTOU": "it is stopped in the background of its terminal, to which it writes",
@@ -17,9 +17,9 @@ TERMINAL = {  # what a terminal, or a shell's job control, stops a job with (ter
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """What the kernel says of one process that does not run. `signal`: the name of what stopped it; empty: unknown.
+    """What the kernel says about a stopped process. `signal`: the name of the signal that stopped it; empty: unknown.
 
-    `in_front`: its terminal, if it has one, is its own process group's now (tcgetpgrp(3)).
+    `in_front`: its process group is the foreground group of its terminal (tcgetpgrp(3)).
     """
 
     state: str
@@ -30,9 +30,9 @@ class StopState:
 
 
 def halt(stops: Mapping[int, StopState], main: int | None, tree: Collection[int]) -> str | None:
-    """Why an agent is not to be expected to speak, in words, by those of its processes that are stopped.
+    """Why no beat can be expected of an agent some of whose processes are stopped, as text; None: no such reason.
 
-    A debugger that belongs to its own tree is its own doing.
+    A debugger in its own tree does not count: the agent started it.
     """
     for pid, stop in stops.items():
         if stop.state == "t" and stop.tracer > 0 and stop.tracer not in tree:

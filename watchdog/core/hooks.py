@@ -1,4 +1,4 @@
-"""Cleanup hooks as values: which are built in, what one gets, what it answers, and the JSON form of both.
+"""Cleanup hooks as values: the built-in ones, the input and result of a hook, and the JSON form of both.
 
 A new built-in hook is one line in `BUILT_IN` and one module of its name in owner/hooks/.
 """
@@ -15,7 +15,7 @@ from watchdog.core.agent import ENDED, Status
 
 @dataclass(frozen=True, slots=True)
 class HookSpec:
-    """One cleanup hook of the configuration. Exactly one of `run` (built in) and `command` (argv) is set."""
+    """One configured cleanup hook. Exactly one of `run` (built in) and `command` (argv) is set."""
 
     name: str
     on: frozenset[Status]
@@ -23,25 +23,25 @@ class HookSpec:
     command: tuple[str, ...] | None = None
     timeout: timedelta = timedelta(seconds=60)
     retries: int = 2
-    needs: tuple[str, ...] = ()  # hooks before it; it runs only when each of them was done or had nothing to do
+    needs: tuple[str, ...] = ()  # earlier hooks; it runs only if each of them was done or had nothing to do
 
 
-NOT_STOPPED = ENDED - {Status.STOPPED}  # an agent that was stopped is to go on later: its place stays
+NOT_STOPPED = ENDED - {Status.STOPPED}  # a stopped agent may be resumed later: its directories stay
 PATHS = frozenset({"worktree", "temp_dir"})  # the fields of a context that are directories
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """All that anything but its own module knows of a built-in hook.
+    """Everything that other modules know of a built-in hook.
 
-    A [[hook]] that says `run` alone has its `on`, `timeout_seconds`, `retries` and `needs`.
+    A [[hook]] that sets only `run` gets its `on`, `timeout_seconds`, `retries` and `needs`.
     """
 
     about: str  # what it does, for documents
-    leaves: str  # what stays where it is left out, for `--check`
-    place: str | None = None  # the field of the context that it is about; None: it has something to do for each agent
-    missing: str = ""  # what is said where that is None
-    removes: bool = False  # it takes that directory away: not while another user's process uses it,
+    leaves: str  # what stays if the hook is not configured, for `--check`
+    place: str | None = None  # the context field that it works on; None: it runs for each agent
+    missing: str = ""  # the message if that field is None
+    removes: bool = False  # it removes that directory: not while another user's process uses it,
     by_name: bool = False  # or names it in its environment
     on: frozenset[Status] = ENDED
     timeout_seconds: int = 60
@@ -49,16 +49,16 @@ class BuiltIn:
     needs: tuple[str, ...] = ()
 
     def directory(self, context: "HookContext") -> str | None:
-        """The directory of that agent's that it works in."""
+        """The agent's directory that it works on; None: it works on none."""
         if self.place not in PATHS:
             return None
         path: str | None = getattr(context, self.place)
         return path
 
 
-# In the order in which they run where the configuration lists none.
+# In the order in which they run if the configuration lists no hooks.
 BUILT_IN: Mapping[str, BuiltIn] = {
-    "pane": BuiltIn(  # first: a shell that is left there sits in the worktree
+    "pane": BuiltIn(  # first: a shell that is left in the pane has its cwd in the worktree
         about="closes the pane (tmux, kitty, WezTerm) that was made for the agent",
         leaves="terminal panes",
         place="pane",
@@ -100,7 +100,7 @@ BUILT_IN: Mapping[str, BuiltIn] = {
 
 @dataclass(frozen=True, slots=True)
 class HookContext:
-    """What a hook gets, as JSON on stdin. `outcome` is how the agent ended; paths are those that were registered."""
+    """The input of a hook, as JSON on stdin. `outcome` is how the agent ended; paths are the registered ones."""
 
     run_id: str  # idempotency key: the same for every try of this hook for this agent
     hook: str
@@ -115,22 +115,22 @@ class HookContext:
     exit_code: int | None = None
     exit_signal: int | None = None
     pane: dict[str, object] | None = None
-    in_use: tuple[tuple[str, str], ...] = ()  # worktrees and temp dirs of other living agents, and whose each is
-    registry_entry: tuple[dict[str, Any], ...] | None = None  # its entries elsewhere: kind, path, key, token, temp
-    why: str = ""  # it ended: in words,
-    by: str = "daemon"  # by whom,
-    ended_at: float = 0.0  # and when, in epoch seconds
-    task_status: str | None = None  # what becomes of its task
+    in_use: tuple[tuple[str, str], ...] = ()  # worktrees and temp dirs of other living agents, each with its agent
+    registry_entry: tuple[dict[str, Any], ...] | None = None  # its foreign entries: kind, path, key, token, temp
+    why: str = ""  # its end: the reason as text,
+    by: str = "daemon"  # the actor,
+    ended_at: float = 0.0  # and the time, in epoch seconds
+    task_status: str | None = None  # the new status of its task
     resumable: bool = True
-    conversation: str | None = None  # the id of the one that it was in
+    conversation: str | None = None  # the id of its last conversation
     with_messages: bool = False
-    sites: dict[str, Any] | None = None  # by `worktree` and `temp_dir`: `core.sites.Known`, as JSON
-    used_by: str | None = None  # another uid's process that has the place, as root's daemon saw it
-    seen: str | None = None  # in what state a former run kept it because it was in use, in that run's own words
+    sites: dict[str, Any] | None = None  # by `worktree` and `temp_dir`: `core.sites.KnownSite`, as JSON
+    used_by: str | None = None  # another uid's process that uses the directory, as root's daemon saw it
+    seen: str | None = None  # the state in which an earlier run kept it because it was in use, as that run described it
 
 
 class HookOutcome(StrEnum):
-    """How one hook's run ended. `kept`: it looked, and left something on purpose; nothing to retry."""
+    """How one hook's run ended. `kept`: it left something on purpose; nothing to retry."""
 
     DONE = "done"
     NOTHING = "nothing"
@@ -141,14 +141,14 @@ class HookOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookResult:
-    """What a hook answers, as one JSON object on stdout."""
+    """The result of a hook, as one JSON object on stdout."""
 
     outcome: HookOutcome
     message: str = ""
     details: dict[str, object] = field(default_factory=dict)
 
 
-MESSAGE_LIMIT = 2000  # characters; a hook's words go into a log line and a row
+MESSAGE_LIMIT = 2000  # characters; the message goes into a log line and a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +159,14 @@ class CleanupSettings:
     trash_retention_hours: float = 72.0
     dirty_worktree: str = "keep"  # or "rescue"
     merged_branch: str = "keep"  # or "delete"
-    rebuildable: tuple[str, ...] = ()  # further names of ignored files and directories that can be made again
-    tasks: tuple[tuple[str, str], ...] = ()  # user and path of each `fleet_tasks` source; "" where it usually lies
-    stepped_seconds: float = 0.0  # by which the wall clock was set forward, so that all looks so much older than it is
+    rebuildable: tuple[str, ...] = ()  # further names of ignored files and directories that can be rebuilt
+    tasks: tuple[tuple[str, str], ...] = ()  # user and path of each `fleet_tasks` source; "": the usual path
+    stepped_seconds: float = 0.0  # the wall clock was set forward by this: everything looks that much older
     protected: tuple[str, ...] = ()  # never removed, nor a parent of one: the daemon's own directories
 
 
 def done(message: str, **details: object) -> HookResult:
-    """Something was put in order."""
+    """Something was cleaned up."""
     return HookResult(HookOutcome.DONE, message, dict(details))
 
 
@@ -186,7 +186,7 @@ def failed(message: str, **details: object) -> HookResult:
 
 
 def printable(text: str) -> str:
-    """The text without lone surrogates (names that are no UTF-8 have them): neither log nor database takes those."""
+    """The text without lone surrogates (from names that are not UTF-8), which neither log nor database accepts."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -196,7 +196,7 @@ def context_json(context: HookContext) -> dict[str, object]:
 
 
 def context_of(data: dict[str, Any]) -> HookContext:
-    """The context from its JSON. Raises KeyError, TypeError or ValueError when that is not one."""
+    """The context from its JSON. Raises KeyError, TypeError or ValueError for anything else."""
     in_use = tuple((str(path), str(who)) for path, who in data.get("in_use", ()))
     places = data.get("registry_entry")
     changed = {"in_use": in_use, "registry_entry": None if places is None else tuple(places)}
@@ -204,7 +204,7 @@ def context_of(data: dict[str, Any]) -> HookContext:
 
 
 def known_site(context: HookContext, place: str) -> sites.KnownSite:
-    """What is known of that place of the agent's, `worktree` or `temp_dir`. Raises KeyError, TypeError, ValueError."""
+    """What is known of the agent's `place`, `worktree` or `temp_dir`. Raises KeyError, TypeError, ValueError."""
     return sites.known_of((context.sites or {}).get(place))
 
 
@@ -227,7 +227,7 @@ def result_json(result: HookResult) -> dict[str, object]:
 
 
 def result_of(data: object) -> HookResult:
-    """A result from its JSON, cut to size. Raises ValueError when it is not one: another program wrote it."""
+    """A result from its JSON, cut to size. Raises ValueError for anything else: another program wrote it."""
     if not isinstance(data, dict):
         raise ValueError("a hook answers with one JSON object")
     outcome, message, details = data.get("outcome"), data.get("message", ""), data.get("details", {})

@@ -1,4 +1,4 @@
-"""What a kill is asked for by: its reason, the steps of a ladder, its options."""
+"""The terms of a kill: its reason, the steps of a ladder, its options."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -6,21 +6,21 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a kill was asked for (`kill_request.reason`)."""
+    """Why a kill was requested (`kill_request.reason`)."""
 
     STALLED = "stalled"
     EXPIRED = "expired"
     LINGERING = "lingering"
     FAILED_TO_START = "failed_to_start"
-    GONE = "gone"  # the main process ended by itself; only what is left of the tree is ended
+    GONE = "gone"  # the main process exited on its own; only the rest of the tree is killed
     LOST = "lost"  # its host was restarted, and every process with it
     OPERATOR = "operator"  # `kill`
     STOP = "stop"  # `stop`, `cancel`
-    ORPHANED = "orphaned"  # its row is closed and its main process dead: processes that outlived it are ended
+    ORPHANED = "orphaned"  # its row is closed and its main process dead: processes that outlived it are killed
 
 
 class Step(StrEnum):
-    """The ladder's rungs, in climbing order."""
+    """The steps of the ladder, in order."""
 
     WARN = "warn"
     NUDGE = "nudge"
@@ -29,15 +29,15 @@ class Step(StrEnum):
 
 
 class KillStep(StrEnum):
-    """How far a kill order has come: the step that is committed to its row before it is taken, in this order.
+    """How far a kill request has come: the step that is committed to its row before it is taken, in this order.
 
-    From `TERM_MAIN` to `KILL` by the names of `core.ladder.Move`.
+    `TERM_MAIN` to `KILL` have the names of `core.ladder.Move`.
     """
 
-    REQUESTED = ""  # its row has none
-    ASKED = "asked"  # to end by itself, in the answers to its beats
-    PROGRAM = "program"  # the stop command of the program that lists it
-    KEYS = "keys"  # exit keys
+    REQUESTED = ""  # no step in its row yet
+    ASKED = "asked"  # the agent is asked to exit, in the responses to its beats
+    PROGRAM = "program"  # the stop command of the program that lists it is run
+    KEYS = "keys"  # exit keys are typed
     LOOKED = "looked"  # the members of its tree are recorded, with evidence
     TERM_MAIN = "term_main"
     TERM_REST = "term_rest"
@@ -45,11 +45,11 @@ class KillStep(StrEnum):
     FREEZE = "freeze"
     STOP = "stop"
     KILL = "kill"
-    CLEANUP = "cleanup"  # all of it is proved dead
+    CLEANUP = "cleanup"  # the whole tree is proved dead
 
     @classmethod
     def of(cls, stored: str | None) -> "KillStep":
-        """The step of a row. One that no version of ours knows counts as TERM: a process may have been signalled."""
+        """The step in a row. An unknown one counts as TERM: a process may have been signalled."""
         try:
             return cls(stored or "")
         except ValueError:
@@ -57,9 +57,9 @@ class KillStep(StrEnum):
 
 
 class Polite(StrEnum):
-    """The order of TERM: the main process first and the rest at half of the grace, or all at once.
+    """The order of TERM: the main process first and the rest after half of the grace, or all at once.
 
-    Each has a whole grace from then on.
+    Each process has a full grace from its TERM on.
     """
 
     MAIN_FIRST = "main_first"
@@ -68,12 +68,12 @@ class Polite(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KillOptions:
-    """How one kill is to be done, as it was asked for. `grace` None: the policy's.
+    """How one kill is to be done, as requested. `grace` None: the policy's.
 
-    `ask`: the agent is first asked to end by itself, and has so long for that where it can hear it; None: not asked.
+    `ask`: how long the agent, if it can receive the request, has to exit on its own first; None: it is not asked.
     `only_ask`: an agent that does not exit is left alone (a ladder that ends at `stop`). `cancel`: its task becomes
-    `cancelled`. `with_messages`: what foreign registries keep of its messages goes with its entry there. `by_root`:
-    root or the admin group ordered it, so processes are ended that its owner may not signal.
+    `cancelled`. `with_messages`: its messages in foreign registries are deleted with its entry there. `by_root`:
+    root or the admin group ordered it, so processes that its owner may not signal are killed too.
     """
 
     force: bool = False
@@ -89,8 +89,8 @@ class KillOptions:
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """An agent is asked to end by itself: each of its beats over HTTP is answered so. `until`: monotonic seconds."""
+    """An agent is asked to exit, in the response to each of its beats over HTTP. `until`: monotonic seconds."""
 
     reason: str
     until: float
-    heard: bool = False  # a beat was answered so
+    heard: bool = False  # a response to a beat carried the request

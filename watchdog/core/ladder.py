@@ -1,11 +1,11 @@
-"""The ladder. next_rung(): which step of its policy an agent has come to, before anything is signalled.
+"""The ladder. next_rung(): which step of its policy is due for an agent, before anything is signalled.
 
-next_step(): the next move of one kill. Pure; the worker looks, asks, commits the intent, acts, and asks again.
+next_step(): the next move of one kill. Pure; the worker scans, calls it, commits the intent, acts, and calls it again.
 
-TERM (and CONT, so that a stopped process can act on it) -> grace -> freeze, or STOP until a look finds nothing new ->
-KILL -> look again until a look finds nothing new. Each process has one whole grace from its own TERM: what holds the
-work is often the child, which gets TERM last. So the polite phase lasts as long as the grace of whatever got it last
-(`asked`): one and a half where the main process goes first and is deaf, two at most.
+TERM (and CONT, so that a stopped process can act on it) -> grace -> freeze, or STOP until a scan finds nothing new ->
+KILL -> scan until nothing new is found. Each process has one full grace from its own TERM: the work is often in the
+child, which gets TERM last. So the polite phase lasts until the grace of the last process to get TERM is over
+(`asked`): 1.5 times the grace if the main process goes first and ignores TERM, twice at most.
 """
 
 from collections.abc import Iterable
@@ -17,15 +17,13 @@ from typing import Protocol, TypeVar
 from watchdog.core.agent import Policy
 from watchdog.core.kill import Polite, Step
 
-STOP_LIMIT = (
-    2.0  # seconds that one round of the end phase stops and looks before it sends KILL to the processes it knows
-)
+STOP_LIMIT = 2.0  # seconds that one round of the end phase stops and scans before it sends KILL to the known processes
 
 
 def next_rung(policy: Policy, reached: Step | None, waited: timedelta) -> Step | None:
-    """The step to take now; None while the one that was `reached`, so long ago, has time left, or there is none above.
+    """The step to take now; None while the step `reached`, `waited` ago, still has time, or if there is no later one.
 
-    A step that another configuration took out of the ladder meanwhile counts as reached all the same.
+    A step that a new configuration has removed from the ladder still counts as reached.
     """
     steps = list(Step)
     pauses = {Step.WARN: policy.warn_pause, Step.NUDGE: policy.nudge_pause, Step.STOP: policy.stop_pause}
@@ -42,7 +40,7 @@ class Move(StrEnum):
     TERM_REST = "term_rest"
     TERM_ALL = "term_all"
     FREEZE = "freeze"  # the agent's own cgroup
-    STOP = "stop"  # SIGSTOP to those that no KILL round has found stopped yet
+    STOP = "stop"  # SIGSTOP to the processes that no KILL round has found stopped yet
     KILL = "kill"
     WAIT = "wait"  # until an exit, or `Next.until`
     LOOK = "look"  # scan again
@@ -50,56 +48,56 @@ class Move(StrEnum):
     GIVE_UP = "give_up"  # unkillable
 
 
-END_PHASE = frozenset({Move.FREEZE, Move.STOP, Move.KILL})  # a process that was in one may be stopped or frozen by us
+END_PHASE = frozenset({Move.FREEZE, Move.STOP, Move.KILL})  # moves that may leave a process stopped or frozen by us
 
 
 @dataclass(frozen=True, slots=True)
 class LadderState:
     """How far one kill has come. Instants are seconds of the daemon's monotonic clock.
 
-    `main_alive`, `rest_alive` and `running` come from the last look and from pidfds since.
+    `main_alive`, `rest_alive` and `running` come from the last scan and from pidfds since then.
     """
 
-    started: float  # the start of the grace of those that got TERM last
+    started: float  # the start of the grace of the processes that got TERM last
     grace: timedelta
     verify: timedelta
     polite: Polite = Polite.MAIN_FIRST
-    force: bool = False  # no grace, or none left: an earlier daemon began the end phase
+    force: bool = False  # no grace, or none left because an earlier daemon began the end phase
     main_alive: bool = True
     rest_alive: int = 0
-    fresh: bool = False  # no signal went out since the last look
-    stable: bool = False  # no process lived when the last look began, and it found no new one
+    fresh: bool = False  # no signal was sent since the last scan
+    stable: bool = False  # no known process lived when the last scan began, and it found no new one
     main_termed: bool = False
     rest_termed: bool = False
-    main_asked: bool = False  # TERM went out to it, so that the grace began, in this attempt or before it
-    rest_asked: bool = False  # the same, or the rest was empty when the final wait began
-    first: float | None = None  # when the first TERM went out; None: none yet
-    late_asked: bool = False  # who was found at the end of the first grace has got TERM; later ones get none
+    main_asked: bool = False  # it was sent TERM, in this attempt or an earlier one, so its grace has begun
+    rest_asked: bool = False  # the same for the rest; also True if the rest was empty as the final wait began
+    first: float | None = None  # when the first TERM was sent; None: not yet
+    late_asked: bool = False  # processes found at the end of the first grace were sent TERM; later ones get none
     freezable: bool = (
-        False  # the last look found no other agent's process in its own cgroup, and this round has not frozen it yet
+        False  # the last scan found no other agent's process in its own cgroup, and this round has not frozen it yet
     )
-    running: int = 0  # who of the living is neither frozen nor stopped by us, and could be
-    killing_since: float | None = None  # the end phase
-    round_since: float | None = None  # this round of it: freeze, stop, KILL
-    killed_until: float | None = None  # no further round before this instant: the last KILL is still being delivered
+    running: int = 0  # living processes that could be stopped or frozen by us and are not yet
+    killing_since: float | None = None  # start of the end phase
+    round_since: float | None = None  # start of its current round: freeze, stop, KILL
+    killed_until: float | None = None  # no new round before this instant: the last KILL is still being delivered
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """A move, and for WAIT the instant at which to ask again."""
+    """A move, and for WAIT the instant of the next call."""
 
     move: Move
     until: float = 0.0
 
 
 def next_step(kill: LadderState, now: float) -> Next:
-    """Say the next move.
+    """Return the next move.
 
-    1. No process alive: a look that began after the last one died, and finds nothing new, verifies it.
-    2. In the end phase, or when the grace is over, or by force: rounds of stopping and KILL, until `verify` is over.
-       The grace is not over for processes that were found too late to get TERM.
-    3. Else the polite phase: the main process first and the rest at half of the grace or when it has gone, or all. At
-       the end of the first grace one more look: processes that the tree has started since get TERM as well.
+    1. No process alive: a scan that began after the last one died and finds nothing new verifies that.
+    2. In the end phase, after the grace, or with `force`: rounds of stopping and KILL, until `verify` is over.
+       The grace is not over while a process found later has yet to get TERM.
+    3. Otherwise the polite phase: TERM to all, or to the main process first and to the rest when it has exited or half
+       the grace is over. At the end of the first grace one more scan: processes started since then get TERM too.
     """
     if not kill.main_alive and not kill.rest_alive:
         return Next(Move.VERIFIED if kill.stable else Move.LOOK)
@@ -124,7 +122,7 @@ def next_step(kill: LadderState, now: float) -> Next:
     half = kill.started + kill.grace.total_seconds() / 2
     if kill.rest_alive and not kill.rest_termed:
         if not kill.main_alive or kill.rest_asked or now >= half:
-            # Processes that the rest has started since the first look get TERM as well.
+            # Processes that the rest has started since the first scan get TERM too.
             return Next(Move.TERM_REST if kill.fresh else Move.LOOK)
         return Next(Move.WAIT, half)
     return Next(Move.WAIT, wait)
@@ -136,16 +134,16 @@ def _first_end(kill: LadderState) -> float | None:
 
 
 def _late_look(kill: LadderState, now: float) -> bool:
-    """Whether the first grace is over, and processes that the tree started in it have yet to get TERM."""
+    """Whether the first grace is over and processes that the tree started during it have yet to get TERM."""
     end = _first_end(kill)
     return end is not None and now >= end and not kill.late_asked and bool(kill.grace)
 
 
 def asked(kill: LadderState, move: Move, now: float) -> LadderState:
-    """What a TERM that has gone out, or the wait for the grace's end, changes: until when there is a grace.
+    """The state after TERM was sent or the wait for the end of the grace began: sets until when the grace lasts.
 
-    From then on whoever got it has a whole one. Of those found later, the ones that were found up to the end of
-    the first grace have, too; a tree that goes on forking has two graces in all.
+    A process that got TERM has a full grace from then on, also one that was found before the end of the first grace.
+    So a tree that keeps forking has two graces in all.
     """
     grace = kill.grace.total_seconds()
     match move:
@@ -166,17 +164,17 @@ def asked(kill: LadderState, move: Move, now: float) -> LadderState:
 
 
 def _owed(kill: LadderState) -> bool:
-    """Whether a process lives that got no TERM although there is a grace."""
+    """Whether a living process got no TERM although there is a grace."""
     main = kill.main_alive and not kill.main_termed and not kill.main_asked
     rest = kill.rest_alive and not kill.rest_termed and not kill.rest_asked
     return bool(kill.grace and (main or rest))
 
 
 def _end(kill: LadderState, now: float) -> Next:
-    """One round: look, freeze what can be frozen, look, stop those that still run, look until no new one does, KILL.
+    """One round: scan, freeze what can be frozen, scan, stop what still runs, scan until nothing new runs, KILL.
 
-    A stopped process cannot fork, so each look finds fewer; a tree that outruns us gets KILL all the same. So does one
-    that a busy host takes longer to look at than all of `verify`: no process outlives a signal that was not sent.
+    A stopped process cannot fork, so each scan finds fewer; a tree that forks faster than that gets KILL anyway. So
+    does one whose scan, on a busy host, takes longer than `verify`: KILL is sent at least once before giving up.
     """
     if kill.killed_until is not None and now < kill.killed_until:
         return Next(Move.WAIT, kill.killed_until)
@@ -193,7 +191,7 @@ def _end(kill: LadderState, now: float) -> Next:
 
 
 class Related(Protocol):
-    """A process that knows its parent."""
+    """A process with its parent."""
 
     @property
     def pid(self) -> int: ...
@@ -205,9 +203,10 @@ R = TypeVar("R", bound=Related)
 
 
 def parents_first(processes: Iterable[R]) -> list[R]:
-    """In the order in which to stop them: whoever would restart, or continue, what has stopped is stopped before it.
+    """The processes in the order in which to stop them: parents, which may restart or continue a child, before
+    children.
 
-    KILL goes the other way: a stopped process restarts nothing, but the death of a parent can continue its children
+    KILL uses the reverse order: a stopped process restarts nothing, but the death of a parent can continue its children
     (SIGHUP and SIGCONT to a group that becomes an orphan, setpgid(2)).
     """
     by_pid = {process.pid: process for process in processes}
@@ -218,6 +217,6 @@ def parents_first(processes: Iterable[R]) -> list[R]:
         while current in by_pid and current not in depths and current not in chain:
             chain[current] = None
             current = by_pid[current].parent_pid
-        for each in reversed(chain):  # in a ring of parents (reused pids) the last stands first
+        for each in reversed(chain):  # in a cycle of parents (reused pids) the last comes first
             depths[each] = depths.get(by_pid[each].parent_pid, -1) + 1
     return sorted(by_pid.values(), key=lambda process: (depths[process.pid], process.pid))

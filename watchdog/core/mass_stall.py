@@ -1,7 +1,7 @@
-"""Many agents that fell silent together: the suspect is the daemon itself, or something that all of them need. Pure.
+"""Many agents that fell silent together: the cause may be the daemon, or something that all of them need. Pure.
 
-A user's silent agents hold back kills of that user's agents; kills of all users' agents are held back only by a number
-that no single user can make up.
+A user's silent agents delay kills of that user's agents; kills of all users' agents are delayed only by a number of
+silent agents that no single user can produce.
 """
 
 from collections import Counter, defaultdict
@@ -13,18 +13,18 @@ from watchdog.core.agent import Verdict
 from watchdog.core.decision import DOUBT_LIMIT, Look
 from watchdog.core.witnesses import Witness, comes_back, cut_off, heard
 
-ROOT = 0  # its agents' silence is no attack on other users
-# An agent that is idle, waits for a human, or is on a lease is no witness that the others could beat, either.
+ROOT = 0  # the silence of root's agents is not an attack on other users
+# An agent that is idle, waits for a human or is on a lease is no evidence that the others could have beaten.
 _TELLS_NOTHING = frozenset({Verdict.GONE, Verdict.WAITING, Verdict.UNKNOWN})
 
 
 @dataclass(slots=True)
 class _Tally:
-    """Of one user's agents that promised beats: how many are silent, among how many."""
+    """How many of one user's agents that promised beats are silent."""
 
     silent: int = 0
     among: int = 0
-    missed: int = 0  # of the silent: late, or beyond their own rhythm; the others may speak any moment
+    missed: int = 0  # of the silent: late, or beyond their own interval; the others may still beat
 
     @property
     def part(self) -> float:
@@ -39,16 +39,17 @@ def mass_stalls(
     killed: Iterable[int] = (),
     limit: timedelta = DOUBT_LIMIT,
 ) -> dict[int | None, str]:
-    """The reasons to suspect ourselves, by the user whose agents they protect; None as user: all users' agents.
+    """The reasons to suspect a common cause, by the user whose agents they protect; key None: all users' agents.
 
-    A user's agents are suspect when `count` and `fraction` of those that promised beats are silent. A late first beat
-    is silence; so is what was killed for silence so recently that it may belong to the same stall (`killed`, by user).
-    An agent whose end was asked for by then for the `limit` fell silent at another time: a ladder that ends no agent,
-    or a hold, keeps such for days. `others` promised beats and are not silent, by user.
+    A user's agents are protected when at least `count`, and at least `fraction`, of those that promised beats are
+    silent. A late first beat counts as silence; so does an agent killed for silence so recently that it may belong to
+    the same stall (`killed`, by user). An agent whose kill has been due for `limit` fell silent at another time: a
+    ladder without a kill, or a hold, keeps such agents for days. `others`: by user, agents that promised beats and are
+    not silent.
 
-    Everybody's are suspect when that many are silent, of two users at least, whichever one user but root is left out:
-    else the agents of one could hold back the kills of all. Each user has one voice in the fraction: else a crowd of
-    one user's healthy agents could outvote the silence of all others.
+    All users' agents are protected when that many are silent even with any one user except root left out, of at least
+    two users: otherwise the agents of one user could delay the kills of all. Each user has one vote in the fraction:
+    otherwise one user's many healthy agents could outvote the silence of all others.
     """
     tallies: dict[int, _Tally] = defaultdict(_Tally)
     users = set(others or ())
@@ -79,7 +80,7 @@ def _late(look: Look) -> bool:
 
 
 def _all_suspect(tallies: Mapping[int, _Tally], count: int, fraction: float) -> bool:
-    """Whether all users are silent, whichever one user is left out."""
+    """Whether the silence is widespread even with any one user left out."""
     silent = {owner: tally for owner, tally in tallies.items() if tally.silent}
     if len(silent) < 2:
         return False
@@ -106,13 +107,13 @@ def one_by_one(
     limit: timedelta = DOUBT_LIMIT,
     users: Iterable[int] = (),
 ) -> dict[int | None, tuple[str, bool]]:
-    """The same where they beat at different phases, so that one is late long before the others: by user, as above.
+    """Mass stalls of agents that beat at different phases, so that one is late long before the others; keys as above.
 
-    Of each user the one that fell silent last and is to be ended for it is asked for witnesses: all that were not heard
-    since it can have been cut off count as silent with it, and so do those `killed` for silence within its limit
-    (user, and how long ago). It waits until they were heard, or are late themselves. Only its own user's agents are
-    held back by that. `users`: that have agents. With the words goes whether it is evident: that so many have missed
-    their own rhythm, and not only have had no time to speak.
+    For each user, the agent that fell silent last and is due to be killed is compared with its witnesses: all that
+    were not heard since it can have been cut off count as silent with it, and so do those `killed` for silence within
+    its limit (user, and how long ago). It waits until they are heard, or are late themselves. That only delays kills
+    of its own user's agents. `users`: those that have agents. Each value is the reason, and whether it is evident: so
+    many have missed their own interval, rather than merely had no time to beat.
     """
     looks, killed = list(looks), list(killed)
     suspects: dict[int, Look] = {}
@@ -141,9 +142,9 @@ def one_by_one(
 def lingering(
     looks: Iterable[Look], over: Mapping[int | None, timedelta], limit: timedelta = DOUBT_LIMIT
 ) -> set[int | None]:
-    """The users for which a mass stall that is `over`, since so long, still protects an agent.
+    """The users for which a mass stall that ended as long ago as `over` says still protects an agent.
 
-    When most are heard again the last of them have not had the time to be: each may take its rhythm for that.
+    When most agents are heard again, the last ones have not had the time: each is given one interval.
     """
     found: set[int | None] = set()
     for look in looks:
@@ -156,7 +157,7 @@ def lingering(
 def _witnessed(
     suspect: Look, looks: list[Look], settled: list[Witness], killed: list[tuple[int, timedelta]], limit: timedelta
 ) -> dict[int, _Tally]:
-    """By user, how many are silent with the suspect, among how many whose silence would tell."""
+    """By user, how many agents are silent with the suspect, among those whose silence would be evidence."""
     tallies: dict[int, _Tally] = defaultdict(_Tally)
     silent = suspect.witness
     if silent is None:

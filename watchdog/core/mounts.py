@@ -1,33 +1,33 @@
-"""What a directory is called where another process lives: mounts give one place several names.
+"""What a directory is called in another process's mount namespace: mounts give one directory several names.
 
-Names are the kernel's (`/proc/PID/cwd` and the like); nothing here looks at a file.
+Names are the kernel's (`/proc/PID/cwd` and the like); nothing here touches a file.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-DELETED = " (deleted)"  # at the end of a name of what has none any more (proc(5))
-# Kinds of file systems whose files several hosts see: the git that holds a lock there may run on another one.
+DELETED = " (deleted)"  # suffix of the name of a deleted file (proc(5))
+# File system types that several hosts may share: the git that holds a lock there may run on another host.
 REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|ceph|afs|lustre|gfs2|ocfs2|glusterfs|virtiofs|fuse\..*")
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of mountinfo: which directory `root` of which device is seen at `point`, a place on `parent`."""
+    """One line of mountinfo: directory `root` of `device` is mounted at `point`, which lies on mount `parent`."""
 
     number: int
     device: str
     root: str
     point: str
-    kind: str  # of the file system
-    parent: int = 0  # 0, or one that is not listed: none is known
-    source: str = ""  # whatever the file system calls it
+    kind: str  # file system type
+    parent: int = 0  # 0, or a number that is not listed: unknown
+    source: str = ""  # its meaning depends on the file system
     options: tuple[str, ...] = ()  # of the file system
 
 
 def mounts_of(mountinfo: bytes) -> Iterator[Mount]:
-    """What is mounted where for a process (proc(5), mountinfo: octal escapes)."""
+    """The mounts in a process's mountinfo (proc(5): octal escapes)."""
     for line in mountinfo.splitlines():
         fields = line.split(b" ")
         kind = fields.index(b"-") + 1
@@ -37,14 +37,14 @@ def mounts_of(mountinfo: bytes) -> Iterator[Mount]:
 
 
 def unescaped(word: bytes) -> str:
-    """A name in a list of the kernel's, where what would end it is written in octal (proc(5))."""
+    """A name from a kernel list, with octal escapes decoded (proc(5))."""
     if b"\\" in word:
         word = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8) & 0xFF]), word)
     return text(word)
 
 
 def text(name: bytes) -> str:
-    """A name as Python has it (os.fsdecode)."""
+    """A name as Python represents it (os.fsdecode)."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -54,21 +54,21 @@ def is_below(name: str, top: str) -> bool:
 
 
 def joined(top: str, below: str) -> str:
-    """Two parts of a path, the second with its slash or empty."""
+    """Join two parts of a path; the second is empty or begins with a slash."""
     return top.rstrip("/") + below or "/"
 
 
 def names_by(mounts: Collection[Mount], device: str, inside: str) -> Iterator[str]:
-    """What the directory `inside` of that device is called by those mounts, where no other mount hides it.
+    """The names of directory `inside` of that device through those mounts, except where another mount hides it.
 
-    Whoever may mount something (every user, in a namespace of its own) can have anything else by any name.
+    Any user may mount things in a namespace of its own, and so can make any directory appear under any name there.
     """
     for mount in mounts:
         if mount.device != device:
             continue
         if is_below(inside, mount.root):
             name = joined(mount.point, inside[len(mount.root.rstrip("/")) :])
-        elif is_below(mount.root, inside):  # a part of it only
+        elif is_below(mount.root, inside):  # only a part of it is mounted
             name = mount.point
         else:
             continue
@@ -77,7 +77,7 @@ def names_by(mounts: Collection[Mount], device: str, inside: str) -> Iterator[st
 
 
 def seen_at(mounts: Collection[Mount], name: str) -> Mount | None:
-    """The mount that a name leads to: on the way down each one hides what lies below it."""
+    """The mount that a name leads to: each mount on the way down hides what lies below it."""
     numbers = {mount.number for mount in mounts}
     over = [mount for mount in mounts if is_below(name, mount.point)]
     found = max((mount for mount in over if mount.parent not in numbers), key=lambda one: len(one.point), default=None)
@@ -91,16 +91,16 @@ def seen_at(mounts: Collection[Mount], name: str) -> Mount | None:
 
 
 def lies_in(name: str, mount: Mount | None, device: str, inside: str) -> bool:
-    """Whether what is called `name` by that mount, on which it lies, lies in the directory `inside` of the device.
+    """Whether the file that is called `name` and lies on that mount is in the directory `inside` of the device.
 
-    No mount (the process has it from another namespace, or it was unmounted since): its name means nothing.
+    Without a mount (the process got the file from another namespace, or it was unmounted) its name means nothing.
     """
     if mount is None or mount.device != device or not is_below(name, mount.point):
         return False
     return is_below(joined(mount.root, name[len(mount.point.rstrip("/")) :]), inside)
 
 
-# What an overlay is made of; with `+` one layer an option, as newer kernels have it.
+# Options that name an overlay's layers; those with `+` hold one layer each (newer kernels).
 _LAYERS = {
     "lowerdir": "lower directory",
     "lowerdir+": "lower directory",
@@ -108,14 +108,14 @@ _LAYERS = {
     "upperdir": "upper directory",
     "workdir": "work directory",
 }
-GONE = "//deleted"  # at the end of the root of a mount whose source has no name any more
+GONE = "//deleted"  # suffix of the root of a mount whose source was deleted
 
 
 def made_of(mount: Mount, uid: int) -> Iterator[tuple[str, str]]:
-    """Which places a mount is made of, as whoever mounted it called them: in words what each is, and its name.
+    """The directories that a mount is built from: a description of each, and its name as given at the time of mount(2).
 
-    Layers of an overlay, and the source of file systems that lie on a directory (ecryptfs, bindfs, mergerfs). Any user
-    mounts a FUSE and calls its source as it likes: of those only root's and the ones of `uid` count.
+    These are the layers of an overlay, and the source of file systems on top of a directory (ecryptfs, bindfs,
+    mergerfs). Any user may mount a FUSE file system with any source name: of those only root's and `uid`'s count.
     """
     if mount.kind == "overlay":
         for option in mount.options:
@@ -130,11 +130,11 @@ def made_of(mount: Mount, uid: int) -> Iterator[tuple[str, str]]:
 def use_by_mounts(
     mounts: Collection[Mount], path: str, device: str, inside: str, names: Collection[str], uid: int
 ) -> str | None:
-    """Which of those mounts needs the place `path`, which is the directory `inside` of that device, in words.
+    """Describe which of those mounts uses the directory `path`, which is `inside` on that device; None: none.
 
-    A mount of it, or of a part of it, says so itself; one that lies inside it would be taken away with its directory.
-    What others are made of are names, perhaps relative ones. `names`: of the place, as it is called there; `uid`: whose
-    it is.
+    A mount of it or of a part of it is known by device and root; a mount point inside it would be removed with it. What
+    other mounts are built from is known only by names, perhaps relative ones. `names`: of the directory in that
+    namespace; `uid`: its owner.
     """
     is_mount_point = any(mount.device == device and (mount.root, mount.point) == (inside, path) for mount in mounts)
     for mount in mounts:
@@ -145,13 +145,13 @@ def use_by_mounts(
             if any(_means(name, one) for one in (path, *names)):
                 return f"the {mount.kind} at {mount.point} has its {what} at {name}"
         inside_it = any(mount.point != name and is_below(mount.point, name) for name in names)
-        if inside_it and seen_at(mounts, mount.point) is mount:  # and not in what the place's own mount hides there
+        if inside_it and seen_at(mounts, mount.point) is mount:  # and is not hidden by the directory's own mount
             return f"{mount.kind} is mounted on {mount.point}"
     return None
 
 
 def _means(name: str, place: str) -> bool:
-    """Whether a mount's name is that place or lies in it. A relative one is from where nobody knows any more."""
+    """Whether a mount's source is that directory or lies in it. What a relative name was relative to is unknown."""
     if name.startswith("/"):
         return is_below(_plain(name), place)
     ends = place.split("/")
@@ -159,13 +159,13 @@ def _means(name: str, place: str) -> bool:
 
 
 def mapped_files(maps: str) -> set[str]:
-    """The names of mapped files in /proc/PID/maps. What a program calls its own memory (`[anon:...]`) is none."""
+    """The names of mapped files in /proc/PID/maps. Names of anonymous memory (`[anon:...]`) are not files."""
     fields = (line.split(None, 5) for line in maps.split("\n"))
     return {words[5] for words in fields if len(words) == 6 and words[5].startswith("/")}
 
 
 def names_place(value: str, path: str) -> bool:
-    """Whether an environment variable's value names that place, or something in it; also as one of several (PATH)."""
+    """Whether an environment variable's value names that directory or something in it; also in a list (PATH)."""
     return any(is_below(_plain(part), path) for part in value.split(":") if part.startswith("/"))
 
 
@@ -179,12 +179,12 @@ def _plain(path: str) -> str:
     return "/" + "/".join(names)
 
 
-# What a shell left behind, and what it was started with: no use of a place.
+# Variables that a shell sets by itself: they do not show that a directory is used.
 NO_USE = frozenset({b"PWD", b"OLDPWD", b"_"})
 
 
 def variable_naming(environ: bytes, paths: Iterable[str]) -> str | None:
-    """The name of the first variable that names one of these places."""
+    """The name of the first variable that names one of these directories; None: none does."""
     places = list(paths)
     for item in environ.split(b"\0"):
         name, equals, value = item.partition(b"=")

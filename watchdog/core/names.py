@@ -1,12 +1,12 @@
-"""What an agent may be called. Imported by the resident `run`: imports nothing."""
+"""Names of agents. Imported by the resident `run`, so it imports nothing."""
 
-RESERVED = frozenset({"stalled", "orphans", "all"})  # targets of their own
+RESERVED = frozenset({"stalled", "orphans", "all"})  # targets with a meaning of their own
 _ALLOWED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 MAX_LENGTH = 64
 
 
 def name_problem(name: str) -> str | None:
-    """Why an agent cannot have that name, as the end of a sentence that begins with it; None when it can."""
+    """Why an agent cannot have that name, as the rest of a sentence that begins with the name; None: it can."""
     if not name or len(name) > MAX_LENGTH:
         return f"must have 1 to {MAX_LENGTH} characters"
     if not _ALLOWED.issuperset(name):
@@ -21,13 +21,13 @@ def name_problem(name: str) -> str | None:
 
 
 def is_socket_of(path: str, agent_id: str) -> bool:
-    """Whether a notify socket is that agent's: the daemon's is called by the id, that of `run` by its beginning."""
+    """Whether a notify socket is that agent's: the daemon names its sockets by the id, `run` by the start of the id."""
     name = path.rpartition("/")[2]
     return name == agent_id or name.startswith(f"run-{agent_id[:8]}")
 
 
 def name_for(program: str, suffix: str) -> str:
-    """A name for an agent that was given none: the program's own name and a suffix."""
+    """A name for an agent without one: the program's name and a suffix."""
     base = "".join(c if c in _ALLOWED else "-" for c in program.rpartition("/")[2]).lstrip(
         "-"
     )  # `-bash`: a login shell

@@ -1,6 +1,6 @@
-"""What was seen of an agent from outside: evidence that it works, with its age and whose word it is. Pure.
+"""What was seen of an agent from outside: evidence that it works, with its age and its source. Pure.
 
-It delays a verdict and never renews a promise. What is missing is no evidence, neither for the agent nor against it.
+It delays a verdict and never renews a promise. Missing data is no evidence, neither for the agent nor against it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ ZERO = timedelta()
 
 
 class Trust(StrEnum):
-    """Whose word a signal is, the one that weighs most first."""
+    """Who vouches for an observation, the most trusted first."""
 
     KERNEL = "the kernel's word"
     AGENT = "its own word"
@@ -24,13 +24,13 @@ class Trust(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """How one thing is observed."""
+    """How one kind of activity is observed."""
 
     trust: Trust
-    call: str | None = None  # what the owner's helper is asked, and the module in probes/ that understands its answer
-    threshold: float = 0.0  # from which measure on it is work, where not every change is
-    named_by: str | None = None  # the field of the registration with its path; without one there is nothing to look at
-    unseen: str = ""  # what is said where none was seen, if it is looked for at any time
+    call: str | None = None  # the call to the owner's helper, and the module in probes/ that parses its answer
+    threshold: float = 0.0  # the smallest measure that counts as work, if not every change does
+    named_by: str | None = None  # the registration field with its path; if that is empty there is nothing to observe
+    unseen: str = ""  # what `why` says when none was seen, if it is always checked
 
     def path(self, registration: Registration) -> str | None:
         """The path that was registered for it."""
@@ -39,21 +39,21 @@ class Probe:
 
 
 class ActivityKind(StrEnum):
-    """What can be seen from outside, in the order in which `why` shows it. A new probe is one line here."""
+    """Kinds of activity, in the order in which `why` shows them. A new probe is one line here."""
 
     probe: Probe
 
     def __new__(cls, name: str, probe: Probe) -> "ActivityKind":
-        """A member is its name, and has its probe."""
+        """Make a member from its name and its probe."""
         made = str.__new__(cls, name)
         made._value_ = name
         made.probe = probe
         return made
 
-    # Share of one core; an idle Node program with timers uses under 1 %.
+    # As a share of one core; an idle Node program with timers uses under 1 %.
     CPU = "cpu", Probe(Trust.KERNEL, threshold=0.05)
-    # Bytes a second, read and written by all processes together, terminals and sockets among them. A spinner that is
-    # drawn ten times a second writes 1 to 5 kB/s; a download of 1 Mbit/s is read and written with 250 kB/s.
+    # Bytes per second, read and written by all processes together, including terminals and sockets. A spinner that is
+    # drawn ten times a second writes 1 to 5 kB/s; a download of 1 Mbit/s is 250 kB/s read and written.
     IO = "io", Probe(Trust.OWNER, call="moved", threshold=50_000)
     TRANSCRIPT = "transcript", Probe(Trust.OWNER, call="stamp", named_by="transcript")
     LOG = "log", Probe(Trust.OWNER, call="stamp", named_by="log")
@@ -63,62 +63,62 @@ class ActivityKind(StrEnum):
 
 @dataclass(slots=True)
 class Sight:
-    """One thing seen; `age` is the time watched since."""
+    """One observation; `age` is the time watched since then."""
 
     text: str
     age: timedelta = ZERO
 
     def say(self, text: str) -> None:
-        """It is the same thing, in other words."""
+        """Change the description of the same observation."""
         self.text = text
 
     def watch(self, passed: timedelta) -> None:
-        """So much time was watched."""
+        """Add watched time to its age."""
         self.age += passed
 
 
 @dataclass(slots=True)
 class ObservedActivity:
-    """The last sight of each kind, and why a kind could not be seen at the last look."""
+    """The last sight of each kind, and why the last check of a kind failed."""
 
     seen: dict[ActivityKind, Sight] = field(default_factory=dict)
     failed: dict[ActivityKind, str] = field(default_factory=dict)
-    prompt: Sight | None = None  # what its pane asks a person for, and since when; no activity
-    unprompted: str | None = None  # why one that has not spoken yet may only wait for its first prompt
+    prompt: Sight | None = None  # what its pane asks a person for, and since when; not activity
+    unprompted: str | None = None  # why an agent that has not beaten yet may be waiting for its first prompt
 
     def see(self, kind: ActivityKind, text: str) -> None:
-        """It was seen now."""
+        """Record activity seen now."""
         self.seen[kind] = Sight(text)
 
     def looked(self, kind: ActivityKind, failure: str | None = None) -> None:
-        """A look worked, or why it did not."""
+        """Record that a check worked, or why it failed."""
         if failure is None:
             self.failed.pop(kind, None)
         else:
             self.failed[kind] = failure
 
     def asks(self, prompt: Sight | None) -> None:
-        """Its pane asks a person for that (None: for nothing)."""
+        """Record what its pane asks a person for (None: nothing)."""
         self.prompt = prompt
 
     def may_be_unprompted(self, why: str | None) -> None:
-        """It may only wait for its first prompt (None: nothing says so)."""
+        """Record why it may be waiting for its first prompt (None: no such reason)."""
         self.unprompted = why
 
     def copy(self) -> "ObservedActivity":
-        """One whose ages go on by themselves."""
+        """A copy whose ages are independent of this one."""
         seen = {kind: replace(sight) for kind, sight in self.seen.items()}
         return replace(self, seen=seen, prompt=None if self.prompt is None else replace(self.prompt))
 
     def watch(self, passed: timedelta) -> None:
-        """So much time was watched."""
+        """Add watched time to all ages."""
         for sight in self.seen.values():
             sight.watch(passed)
         if self.prompt is not None:
             self.prompt.watch(passed)
 
     def best(self, believed: timedelta) -> str | None:
-        """The freshest that is younger than `believed`, in words; or None."""
+        """The most recent sight younger than `believed`, as text; or None."""
         fresh = min(self.seen.values(), key=lambda sight: sight.age, default=None)
         if fresh is None or fresh.age >= believed:
             return None

@@ -1,10 +1,10 @@
-"""Whose an agent is: a state machine with one transition.
+"""The owner of an agent: a state machine with one transition.
 
     root -> the one user that the agent's process drops to (gosu, setpriv), when all four of its uids are that user's
 
-The owner is set at registration from the kernel. It never becomes root, never passes from user to user, and never
-changes twice: a process that runs a setuid program (sudo, passwd) has other uids for a while and is still its first
-owner's. Uids that fit no owner take rights away: see `Untouchable`.
+The owner is read from the kernel at registration. It never becomes root, never passes from user to user, and never
+changes twice: a process that runs a setuid program (sudo, passwd) has other uids for a while but keeps its owner. Uids
+that do not match the owner only take rights away: see `Untouchable`.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Uids:
 
     @property
     def one(self) -> int | None:
-        """The one user whose all four are; None where they differ, as in a setuid program."""
+        """The user if all four uids are equal; None if they differ, as in a setuid program."""
         return self.real if self.real == self.effective == self.saved == self.filesystem else None
 
     def __str__(self) -> str:
@@ -34,23 +34,23 @@ class Uids:
 
 
 class Owned(Enum):
-    """The answer where nothing changes."""
+    """The answer when nothing changes."""
 
     SAME = "same"
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The process was root's and is `uid`'s for good."""
+    """The process was root's and has dropped to `uid` for good."""
 
     uid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Untouchable:
-    """The process is not its owner's at this instant, or not only.
+    """The process does not run entirely as its owner at this instant.
 
-    Nothing is opened, run or typed as the owner on its behalf until it is again.
+    Until it does again, nothing is opened, run or typed as the owner on its behalf.
     """
 
     why: str
@@ -60,7 +60,7 @@ Ownership = Owned | Dropped | Untouchable
 
 
 def ownership(owner: int, uids: Uids) -> Ownership:
-    """What the uids of an agent's main process mean for its present owner."""
+    """What the uids of an agent's main process mean for its current owner."""
     if uids.one == owner:
         return Owned.SAME
     if uids.one is None or owner != ROOT:

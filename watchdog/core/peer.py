@@ -17,7 +17,7 @@ class Peer:
 
     @property
     def by(self) -> str:
-        """How events name it."""
+        """Its name in events."""
         return f"uid {self.uid}"
 
     def may(self, owner_uid: int) -> bool:

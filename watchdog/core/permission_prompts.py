@@ -1,25 +1,25 @@
-"""The words with which agent programs ask a person, as the last lines of a terminal show them. Pure.
+"""Recognises prompts by which agent programs ask a person, in the last lines of a terminal. Pure.
 
-A table of each vendor's dialogs, those of its first screens among them: a question, and below it the choice that it
-offers. A question alone is not enough, since agents ask and quote many; that of a plain program (`[y/N]`) counts in the
-very last line alone. A menu whose question is not known is known by the marked choice and the keys named below it.
+A table of each vendor's dialogs, including those at startup: a question, and below it a choice. A question alone is not
+enough, since agents ask and quote many; the question of a plain program (`[y/N]`) counts only in the very last line. A
+menu with an unknown question is recognised by its marked choice and the keys named below it.
 
-An agent whose screen asks waits for a person: this is reported, it is not typed at, and not killed for its silence.
-One that said that it waits, and is shown to work, was answered (`works`).
+An agent whose screen asks a question waits for a person: this is reported, nothing is typed, and it is not killed for
+silence. An agent that reported that it waits, and whose screen shows it working, has been answered (`works`).
 """
 
 import re
 from dataclasses import dataclass
 
-LINES = 24  # of the screen, the last ones that are not empty: a question and its choices take fewer
-CHOICES = 10  # and of those the last, one of which is the choice: others and a line of keys may stand below it
+LINES = 24  # the last non-empty lines of the screen that are searched: a question and its choices take fewer
+CHOICES = 10  # lines after the question that are searched for the choice
 _FRAME = " \t│┃|║╭╮╰╯─━"  # what dialogs are drawn in
 _MARK = r"^(?:[❯›>●○•*]\s*)?"  # before the choice that Enter would take
 
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """The name by which a dialog is reported, its question, and its choice, each somewhere in a line of its own."""
+    """A dialog: the name in reports, its question, and its choice, each in a line of its own."""
 
     name: str
     question: re.Pattern[str]
@@ -27,12 +27,12 @@ class Dialog:
 
 
 def _dialog(name: str, question: str, choice: str) -> Dialog:
-    """`choice`: after the mark of the one that Enter would take, and its number, where it has one."""
+    """`choice`: its text after the mark of the selected choice and its number, if it has them."""
     return Dialog(name, re.compile(f"^(?:{question})"), re.compile(rf"{_MARK}(?:\d\. )?(?:{choice})"))
 
 
-# As Claude Code 2.1.332, Codex 0.171.0, Gemini CLI 0.61.0 and opencode 1.18.33 show them (tried), and former versions
-# by screens in their users' reports and tests. The plainest last: what fits several is called after the first.
+# As Claude Code 2.1.332, Codex 0.171.0, Gemini CLI 0.61.0 and opencode 1.18.33 show them (tried); earlier versions
+# according to screens in their users' reports and tests. The most generic last: the first match names the dialog.
 DIALOGS = (
     _dialog("opencode's", r"(?:△ *)?Permission required", "Allow once +Allow always +Reject"),
     _dialog(
@@ -62,26 +62,26 @@ DIALOGS = (
     _dialog("Claude Code's", r"Exit plan mode\?|Claude wants to exit plan mode", r"Yes\b"),
     _dialog("Claude Code's", r"(?:Do you want|Would you like) to\b", r"Yes(?:,|$)"),
 )
-MENU = 14  # lines above the keys of a menu in which one choice is marked
+MENU = 14  # lines above a menu's line of keys that are searched for the marked choice
 _KEYS = re.compile(
     r"^\(?(?:press |use )?(?:enter|esc|↑/↓)\b.*\b(?:select|confirm|continue|submit|cancel|skip|back|reject)\b",
     re.IGNORECASE,
 )
 _MARKED = re.compile(r"^[❯›●] (?:\d+\. )?[^\s/@]")
-RUNNING = 14  # of the last lines, among which that of a running turn stands: the prompt and its footer are below it
-# What Codex 0.171.0 and Gemini CLI 0.61.0 show above their prompt while a turn goes on, with its clock; in the place of
-# both stands a dialog, while there is one (tried). Gemini CLI has other words there for a command that writes nothing.
+RUNNING = 14  # last lines that are searched for the line of a running turn: the prompt and its footer are below it
+# What Codex 0.171.0 and Gemini CLI 0.61.0 show above their prompt while a turn runs, with its clock; a dialog replaces
+# both (tried). Gemini CLI shows other words there for a command that writes nothing.
 _RUNS = re.compile(
     r"\((?:(?:\d+[hms] ?)+ • esc to interrupt|esc to cancel, (?:\d+[hms] ?)+)\)|^! Shell awaiting input \(Tab"
 )
-# apt, pip, ssh, gh, npm, git add -p and many more; the cursor stands behind it.
+# apt, pip, ssh, gh, npm, git add -p and many more; the cursor is right after it.
 _YES_NO = re.compile(
     r"(?:\((?:y/n|yes/no(?:/\[fingerprint\])?|y)\)|\[(?:y/n|yes/no)(?:/\w+)*\]|\[y,n,[^]]*\])\s*[?:>]?$", re.IGNORECASE
 )
 
 
 def asked(screen: str) -> str | None:
-    """What a screen's last lines ask a person for, in words of ours (none of the screen's); None: nothing."""
+    """What a screen's last lines ask a person for, in our own words (no text of the screen); None: nothing."""
     lines = [line for line in (row.strip(_FRAME) for row in screen.splitlines()) if line][-LINES:]
     for dialog in DIALOGS:
         questions = [number for number, line in enumerate(lines) if dialog.question.search(line)]
@@ -94,6 +94,6 @@ def asked(screen: str) -> str | None:
 
 
 def works(screen: str) -> bool:
-    """Whether a screen's last lines show a turn that goes on and asks no person: of programs of which that is known."""
+    """Whether a screen's last lines show a running turn and no question, for programs whose turns are recognised."""
     lines = [line for line in (row.strip(_FRAME) for row in screen.splitlines()) if line][-RUNNING:]
     return any(map(_RUNS.search, lines)) and asked(screen) is None

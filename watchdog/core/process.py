@@ -1,4 +1,4 @@
-"""One process: who it is, whether it is there, where foreign registries list it, and its place in a tree."""
+"""One process: its identity, its presence, its entries in foreign registries, and its place in a tree."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process, never to be confused with a later one of the same pid.
+    """One process, distinguished from a later one with the same pid.
 
     `start_ticks` is field 22 of /proc/PID/stat (clock ticks since boot, proc(5)); `pidfd_inode` is the inode of its
     pidfd where pidfs gives each process its own (kernel >= 6.9), else None.
@@ -19,7 +19,7 @@ class Identity:
     pidfd_inode: int | None = None
 
     def same_process(self, other: "Identity") -> bool:
-        """True only when nothing that both know differs."""
+        """Whether no field that both know differs."""
         if (self.host, self.boot_id, self.pid, self.start_ticks) != (
             other.host,
             other.boot_id,
@@ -32,11 +32,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Where a foreign registry tells of an agent, and what its program says of ending it (`owner.sources.base.Entry`).
+    """An agent's entry in a foreign registry, and how its program ends it (`core.source_entries.Entry`).
 
-    `proved`: the entry names this very process, by its start; else it is only reported. `also`: further processes of
-    the agent, the end of any of which is its end; of a session (`core.sessions`) the shared services that work for it,
-    no part of it. `promises`: the agent came another way, and is held to the beats here.
+    `proved`: the entry identifies this very process by its start; otherwise the agent is only reported. `also`: further
+    processes of the agent, any of whose exits is its end; for a session (`core.sessions`) the shared services that work
+    for it, which are not part of it. `promises`: the agent was registered another way, and the beats here bind it.
     """
 
     kind: str
@@ -54,22 +54,22 @@ class Listed:
 
 
 class Presence(StrEnum):
-    """What the kernel says of the main process."""
+    """Whether the main process is there, according to the kernel."""
 
     ALIVE = "alive"
-    ABSENT = "absent"  # proved: pidfd readable, no such process, another process, another boot, a zombie with no thread
-    UNKNOWN = "unknown"  # the look failed; never means dead
+    ABSENT = "absent"  # proved: pidfd readable, no such process, another process or boot, a zombie without threads
+    UNKNOWN = "unknown"  # the check failed; never means dead
     NO_PID = "no_pid"  # no pid was registered yet
 
 
 def cgroup_names(agent_id: str) -> tuple[str, str]:
-    """What an agent's own cgroup may be called: a scope of systemd, or a leaf that we make. An id is never reused."""
+    """The possible names of an agent's own cgroup: a systemd scope, or a leaf that we make. An id is never reused."""
     return f"agent-{agent_id}.scope", f"agent-{agent_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class TreeMember:
-    """A process of an agent's tree and how we know it.
+    """A process of an agent's tree. `via` is the evidence, one of:
 
     main, cgroup, marker, session, group, descent, vendor, remembered; conversation: below a service that is shared.
     """
@@ -82,4 +82,4 @@ class TreeMember:
     via: str
     cpu_seconds: float = 0.0
     rss_bytes: int = 0
-    reaped_seconds: float = 0.0  # CPU of its children that have ended and were waited for, and of theirs
+    reaped_seconds: float = 0.0  # CPU time of its reaped children and theirs

@@ -1,30 +1,30 @@
-"""When looks that found no process prove that none is left. Pure.
+"""When scans that found no process prove that none is left. Pure.
 
-A process that starts a successor and ends lives for less than a look takes: a look may miss all of them. So where looks
-have found new processes again and again, one that found none is no proof; several complete ones in a row are.
+A process that starts a successor and exits lives shorter than a scan takes: a scan may miss all of them. So after scans
+that kept finding new processes, one scan that finds none is no proof; several complete ones in a row are.
 """
 
 from dataclasses import dataclass, replace
 
-ROW = 3  # whole looks in a row that find no process, after one that found one born during the kill
-PART = 1 / 3  # of a whole look is one during which others came and went so fast that not all could be read
-OUTRUN = 5  # looks in a row that find only new ones: they replace themselves as fast as they are found
+ROW = 3  # complete empty scans in a row that are needed once a scan found a process born during the kill
+PART = 1 / 3  # what an empty scan counts if processes came and went too fast for all of them to be read
+OUTRUN = 5  # scans in a row that find only new processes: they replace themselves as fast as they are found
 
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What the looks of one attempt to end a tree have found."""
+    """What the scans of one attempt to kill a tree have found."""
 
     count: int = 0
-    born: bool = False  # a look after the first has found a new process, or may have missed one
-    empty: float = 0.0  # whole looks in a row since, that found no process, new or known
-    replaced: int = 0  # looks in a row that found new processes, and none of the former alive
+    born: bool = False  # a scan after the first has found a new process, or may have missed one
+    empty: float = 0.0  # complete scans in a row since then that found no process, new or known
+    replaced: int = 0  # scans in a row that found new processes and none of the former ones alive
 
     def after(self, *, new: bool, alive: bool, whole: bool, lost: bool = False) -> "Looks":
-        """With one more.
+        """The state after one more scan.
 
-        `new`: it found a process that was not known; `alive`: of those that were known one lived; `lost`: one ended
-        before the look could tell whose it was.
+        `new`: it found an unknown process; `alive`: a known process lived; `whole`: it was complete; `lost`: a process
+        exited before the scan could tell which agent it belonged to.
         """
         born = self.born or lost or (new and self.count > 0)
         empty = 0.0 if new or alive else self.empty + (PART if lost or (born and not whole) else 1.0)
@@ -33,10 +33,10 @@ class Looks:
 
     @property
     def prove(self) -> bool:
-        """That no process is left."""
+        """Whether they prove that no process is left."""
         return self.empty >= (ROW - 0.01 if self.born else 1)
 
     @property
     def outrun(self) -> bool:
-        """Whether a process may be left, until we have looked; False once it is proved that none is."""
+        """Whether the tree replaces itself faster than scans can follow; False once no process is proved to be left."""
         return self.replaced > OUTRUN and not self.prove

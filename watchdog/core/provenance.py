@@ -1,32 +1,32 @@
-"""Whether the process that has a pid now is the one that a row of a foreign registry means. Pure.
+"""Whether the process that has a pid now is the one that a foreign registry's row means. Pure.
 
-A row gives a pid, and perhaps when that was written down. The pid may have been reused since (a process that began
-later), or may never have been of this machine's pids: a row that came out of a container names whoever has that number
-here, and so does one that was made up. Those have been there before their row.
+A row gives a pid, and perhaps when that was written. The pid may have been reused since (the process began later), or
+may never have been a pid of this machine: a row from a container, or a forged one, happens to name some process that
+has that number here. Such a process usually is older than its row.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-SLACK = 1.0  # seconds: registries that keep whole ones round either way
+SLACK = 1.0  # seconds: registries with whole seconds round either way
 OLDER = 10.0  # seconds that an agent may have run before its row says that it started
 
 
 class Named(StrEnum):
-    """Whom a row means by its pid."""
+    """Which process a row means by its pid."""
 
     IT = "it"
-    PERHAPS = "perhaps"  # nothing tells
-    ANOTHER = "another"  # one that had the number before
-    STRANGER = "stranger"  # one that was there before the row
+    PERHAPS = "perhaps"  # no evidence
+    ANOTHER = "another"  # an earlier process with that pid
+    STRANGER = "stranger"  # this process is older than the row, which means another machine's or none
 
 
 @dataclass(frozen=True, slots=True)
 class ToldTime:
-    """When, by a row, in epoch seconds. `since`: its pid stood there at the latest; `started`: it began, by its word.
+    """Times in a row, in epoch seconds. `since`: the pid was written by then; `started`: when the process began.
 
-    The `_local` ones are the same words read in another zone, where they do not say in which they were written. The
-    `_ahead` ones are those that lie ahead as they are read, and mean nothing until it is known by how much.
+    The `_local` fields are the same texts read in the process's zone, if they name no zone. The `_ahead` fields hold
+    times that are in the future as read, and mean nothing until the zone's offset is known.
     """
 
     since: float | None = None
@@ -37,7 +37,7 @@ class ToldTime:
     started_ahead: float | None = None
 
     def moved(self, zone: float | None) -> tuple[float | None, float | None]:
-        """Since when and when it began, by the zone that its heartbeats show; None where nothing tells."""
+        """`since` and `started` with the zone offset that its heartbeats show; None where unknown."""
         if zone is None:
             return None, None
         since = self.since_ahead if self.since is None else self.since
@@ -45,15 +45,15 @@ class ToldTime:
         return (None if since is None else since + zone), (None if started is None else started + zone)
 
     def latest(self, zone: float | None) -> float | None:
-        """The last moment at which its pid can have been written there; None: nothing tells."""
+        """The latest time at which its pid can have been written; None: unknown."""
         if zone is not None:
             return self.moved(zone)[0]
         return None if self.since is None else max(self.since, self.since_local or self.since)
 
     def by_start(self, began: float) -> float | None:
-        """By how much its words differ, where a process that began then is the one: not at all, or as in its own zone.
+        """The zone offset, in seconds, if the process that began at `began` is the one: 0, or that of its own zone.
 
-        None: nothing tells.
+        None: unknown.
         """
         if self.since is not None and began <= self.since + SLACK:
             return 0.0
@@ -66,11 +66,11 @@ class ToldTime:
 def named(
     told: ToldTime, began: float, *, came: float | None, first: float, leads: bool, zone: float | None
 ) -> tuple[Named, str]:
-    """Whom it means, and why not that process.
+    """Which process the row means, and, if not this one, why.
 
-    `began`: when the process did, in epoch seconds. `came`: the row came after that, as we saw; None: it was there when
-    we began to look. `first`: when we saw it first. `leads`: the process leads a session of its own. `zone`: seconds by
-    which its words differ from what they mean, as its heartbeats show; None: not known.
+    `began`: start of the process, in epoch seconds. `came`: the row appeared after this time; None: it was there when
+    we first read the registry. `first`: when we first saw the row. `leads`: the process leads a session of its own.
+    `zone`: the offset of the row's times in seconds, as its heartbeats show; None: not known.
     """
     since, started = told.moved(zone)
     readings = [when for when in (told.started, told.started_local) if when is not None]
@@ -93,5 +93,5 @@ def named(
 
 
 def zone_of(heartbeat: float, now: float) -> float:
-    """By how much a heartbeat that was written just now differs from now: a zone has quarters of an hour."""
+    """The offset of a heartbeat that was written just now: zones differ by quarters of an hour."""
     return 900.0 * round((now - heartbeat) / 900.0)

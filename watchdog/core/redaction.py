@@ -1,7 +1,7 @@
-"""What is not to be shown: in logs, errors, answers, and what is kept of an agent's own words.
+"""Hides secrets in logs, errors, responses, and stored text of agents.
 
-Secrets are known by what stands before them (a key's name, a scheme) or by the form that their issuer gives them. A
-secret of no known form and without a name beside it looks like any other word: nothing finds that.
+A secret is recognised by what precedes it (a key's name, a scheme) or by its issuer's format. One without a known
+format and without a name in front looks like any other word, and is not found.
 """
 
 import re
@@ -13,7 +13,7 @@ HIDDEN = "***"
 _PASSWORD = re.compile(r"(://[^/\s:@'\"]*:)[^\s'\"]+@")
 _QUERY = re.compile(r"([?&](?:password|passwd|pwd|sslpassword)=)[^&\s'\"]+", re.IGNORECASE)
 
-# kind -> what it looks like; a group is kept. Each is linear: no repetition stands within another.
+# kind -> pattern; a group is kept. Each is linear: no nested repetition.
 SECRETS = {
     "private key": (
         r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?s:.){0,8192}?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)"
@@ -46,15 +46,15 @@ _SECRETS = tuple(re.compile(pattern, re.IGNORECASE) for pattern in SECRETS.value
 
 
 def hide_password(text: str) -> str:
-    """The text with `***` for the password of each URL in it (RFC 3986, section 3.2.1), in its query too."""
-    if "://" not in text and "=" not in text:  # most of a log; to search it with both patterns takes 6 µs
+    """The text with `***` for the password of each URL in it (RFC 3986, section 3.2.1), also in its query."""
+    if "://" not in text and "=" not in text:  # most log lines; searching with both patterns takes 6 µs
         return text
     return _QUERY.sub(rf"\1{HIDDEN}", _PASSWORD.sub(rf"\1{HIDDEN}@", text))
 
 
-@lru_cache(1024)  # each sweep asks again for the same notes; hard ones of 4 KiB take 20 ms
+@lru_cache(1024)  # each sweep passes the same notes again; worst cases of 4 KiB take 20 ms
 def hide_secrets(text: str) -> str:
-    """The text with `***` for everything in it that looks like a secret: `SECRETS`, and passwords of URLs."""
+    """The text with `***` for everything that looks like a secret: `SECRETS`, and passwords of URLs."""
     text = hide_password(text)
     for pattern in _SECRETS:
         text = pattern.sub(lambda found: (found[1] if found.re.groups else "") + HIDDEN, text)

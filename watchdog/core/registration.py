@@ -1,7 +1,7 @@
-"""A registration as it is asked for: the value, and what each of its fields may hold.
+"""A registration request: the value, and the checks of its fields.
 
-One set of rules, whoever asks: a client over HTTP, an entry of another program's registry, the report of a `run`. A
-field is one line in `RegistrationRequest` and one in `CHECKS`. Nothing here decides about rights or looks at a process.
+The rules are the same for all callers: a client over HTTP, an entry of another program's registry, the report of a
+`run`. A field is one line in `RegistrationRequest` and one in `CHECKS`. Nothing here checks rights or processes.
 """
 
 import math
@@ -14,7 +14,7 @@ from watchdog.core.process import Listed
 from watchdog.errors import BadRequest
 
 WORD_CHARACTERS = 64
-PLAIN_CHARACTERS = 256  # each text is kept in the registry and shown in lines of the log
+PLAIN_CHARACTERS = 256  # each text is stored in the registry and logged
 PATH_CHARACTERS = 1024
 SOCKET_CHARACTERS = 107  # sun_path without its NUL, unix(7)
 MOST_TAGS = 32
@@ -24,41 +24,41 @@ PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 _ID = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(rf"[A-Za-z0-9._-]{{1,{WORD_CHARACTERS}}}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_SHOWN = 80  # characters of a wrong value that an error repeats
-_HIGHEST = math.nextafter(math.inf, 0)  # the largest finite float; JSON has whole numbers beyond it
+_SHOWN = 80  # characters of a wrong value that an error shows
+_HIGHEST = math.nextafter(math.inf, 0)  # the largest finite float; JSON may hold larger integers
 _LOWEST = -_HIGHEST
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationRequest:
-    """What is asked for of a new agent. Named as in the document (POST /agents); seconds are seconds.
+    """The request to register an agent, with the field names of the document (POST /agents).
 
-    Making one raises BadRequest that lists every fault, one line each. `replace` and `taken_from` are for whoever
-    receives it: to register changes nothing about another agent.
+    The constructor raises BadRequest that lists all faults, one line each. `replace` and `taken_from` are for the
+    receiver: registering itself changes no other agent.
     """
 
     name: str
     agent_id: str | None = None  # 32 hexadecimal digits; None: the daemon makes one
-    pid: int | None = None  # of its main process, where that runs already
+    pid: int | None = None  # of its main process, if that runs already
     type: str = ""
     tags: tuple[str, ...] = ()
     task: str | None = None
     parent: str | None = None  # name, id or pid of a living agent of the same owner
     stall_after_seconds: float | None = None  # None: its type's policy decides
-    interval_seconds: float | None = None  # its own rhythm of beats
+    interval_seconds: float | None = None  # its own interval between beats
     ttl_seconds: float | None = None
     worktree: str | None = None
     temp_dir: str | None = None
     beat_file: str | None = None
     log: str | None = None
     transcript: str | None = None
-    queued: bool = False  # it has not been started, and is not expected to speak yet
+    queued: bool = False  # it has not been started, so no beat is expected yet
     source: str = "register"
-    command: str | None = None  # the program's name, where the pid is not known yet; never a command line
-    notify_socket: str | None = None  # that its `run` owns
-    replace: bool = False  # end the owner's living agent of that name first
-    taken_from: str | None = None  # the socket of its daemon, which is gone
-    entry: Listed | None = None  # of a foreign registry, or session, that it is known from; in no document
+    command: str | None = None  # the program's name, if the pid is not known yet; never a command line
+    notify_socket: str | None = None  # owned by its `run`
+    replace: bool = False  # kill the owner's living agent of that name first
+    taken_from: str | None = None  # the socket of its former daemon, which is gone
+    entry: Listed | None = None  # the foreign registry's entry or the session that it comes from; not in a document
 
     def __post_init__(self) -> None:
         if found := _faults({key: getattr(self, key) for key in CHECKS}):
@@ -66,7 +66,7 @@ class RegistrationRequest:
 
 
 def registration_of(document: object) -> RegistrationRequest:
-    """The request that a decoded JSON document holds. Raises BadRequest that lists every fault, one line each."""
+    """The request in a decoded JSON document. Raises BadRequest that lists all faults, one line each."""
     if not isinstance(document, dict):
         raise BadRequest("Input should be an object")
     if found := _faults(document):
@@ -81,28 +81,28 @@ def field_problem(key: str, value: object) -> str | None:
 
 
 def name_fault(value: str) -> str | None:
-    """Why no agent may be called that; None: one may. Of these functions each takes the text of one field."""
+    """What is wrong with an agent's name; None: nothing. The same holds for the functions below."""
     problem = name_problem(value)
     return None if problem is None else f"{value!r} {problem}; choose another name"
 
 
 def word_fault(value: str) -> str | None:
-    """Of one word: a tag, a source."""
+    """For one word: a tag, a source."""
     return None if _WORD.fullmatch(value) else f"must be 1 to {WORD_CHARACTERS} of A-Z a-z 0-9 . _ -"
 
 
 def type_fault(value: str) -> str | None:
-    """Of an agent's type: a word, or nothing."""
+    """For an agent's type: a word, or empty."""
     return word_fault(value) if value else None
 
 
 def plain_fault(value: str) -> str | None:
-    """Of a text on one line."""
+    """For a text on one line."""
     return "must not contain control characters" if _CONTROL.search(value) else None
 
 
 def path_fault(value: str) -> str | None:
-    """Of a path, by its letters alone."""
+    """For a path; checks only its characters."""
     if not value.startswith("/"):
         return "must be an absolute path"
     if _CONTROL.search(value):
@@ -113,7 +113,7 @@ def path_fault(value: str) -> str | None:
 
 
 def pid_fault(value: int) -> str | None:
-    """Of a number that is to be an agent's pid."""
+    """For an agent's pid."""
     return None if value > 1 else "must be the pid of an agent; 0, 1 and negative numbers are never one"
 
 
@@ -200,7 +200,7 @@ _OPTIONAL = frozenset(field.name for field in fields(RegistrationRequest) if fie
 
 
 def _faults(document: Mapping[str, object]) -> list[str]:
-    """All that is wrong with a document, a line each, in the order of its fields."""
+    """All faults of a document, a line each, in the order of its fields."""
     found = [] if "name" in document else ["name: Field required"]
     for key in CHECKS:
         if key in document:
@@ -237,7 +237,7 @@ def _line(key: str, fault: str, value: object) -> str:
 
 
 def _faults_together(document: Mapping[str, object]) -> list[str]:
-    """The silence that is allowed must leave room for one lost beat; what has a pid has started."""
+    """Faults of fields in combination: the allowed silence must tolerate one lost beat; a queued agent has no pid."""
     after, interval = document.get("stall_after_seconds"), document.get("interval_seconds")
     if isinstance(after, int | float) and isinstance(interval, int | float) and after < 2 * interval:
         return [

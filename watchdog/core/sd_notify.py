@@ -1,24 +1,24 @@
-"""sd_notify datagrams: what an agent says, as words that the daemon, `run` and `beat` share.
+"""sd_notify datagrams: an agent's messages as *words* that the daemon, `run` and `beat` share.
 
-A datagram (sd_notify(3)) becomes fields, fields become *words*: a flat dictionary with the keys that
-`POST /v1/agents/ID/beat` takes. `core.beat` makes a `model.Beat` of words; the resident `run` only passes them on.
-This file is imported by `run`, of which each agent has one: it must not import anything that costs memory
-(no dataclass, enum, datetime, re).
+A datagram (sd_notify(3)) becomes fields, fields become *words*: a flat dictionary with the keys that `POST
+/v1/agents/ID/beat` takes. `core.beat` turns words into a `core.agent.Beat`; the resident `run` only passes them on.
+This file is imported by `run`, and each agent has one: it must not import anything that costs memory (no dataclass,
+enum, datetime, re).
 """
 
-MAX_BYTES = 4096  # ours; a beat is short, and an agent's own text is quoted in evidence
+MAX_BYTES = 4096  # our own limit; a beat is short, and an agent's text is quoted in evidence
 MAX_TEXT = 500  # characters of a note, a tool's name, a status
-MAX_SECONDS = 366 * 86400.0  # what is longer means the same: `wait_limit` caps it anyway
-STATES = ("working", "idle", "waiting", "blocked", "done")  # model.State, held by a test
+MAX_SECONDS = 366 * 86400.0  # longer means the same: `wait_limit` caps it anyway
+STATES = ("working", "idle", "waiting", "blocked", "done")  # the values of `core.agent.State`; a test compares them
 
 Words = dict[str, str | float | bool]
 
 
 def parse_datagram(data: bytes) -> dict[str, str]:
-    """Split one datagram into its `KEY=VALUE` lines; the first of a key counts, lines without `=` are passed over.
+    """Split one datagram into its `KEY=VALUE` lines; the first value of a key counts, lines without `=` are skipped.
 
-    Empty when it is no sd_notify message (longer than MAX_BYTES, a NUL in it, not UTF-8): to be dropped and counted.
-    Receive with room for MAX_BYTES + 1, or a message that was cut looks like a whole one.
+    Empty if it is not an sd_notify message (longer than MAX_BYTES, a NUL in it, not UTF-8): to be dropped and counted.
+    Receive with room for MAX_BYTES + 1, or a truncated message looks complete.
     """
     if len(data) > MAX_BYTES or b"\0" in data:
         return {}
@@ -35,13 +35,13 @@ def parse_datagram(data: bytes) -> dict[str, str]:
 
 
 def words_of(fields: dict[str, str], *, from_main: bool) -> Words | None:
-    """What the fields say, or None when they hold no word of ours (`BARRIER=1`, `MAINPID=`, a value out of range).
+    """The words in the fields, or None when they hold none (`BARRIER=1`, `MAINPID=`, a value out of range).
 
-    `from_main`: sent by the agent's main process; only then systemd's own words count (`READY=1`, `STATUS=`,
-    `STOPPING=1`, `EXTEND_TIMEOUT_USEC=`, `WATCHDOG_USEC=`), because any child that was itself written as a service
-    sends them, and means itself. The first three promise nothing. `WATCHDOG=1` counts from any process of the tree.
-    `X_AGENT_SIGN=1` is a vendor hook's, where it finds no daemon: a sign of life, which promises nothing either, of the
-    agent or of one of its subagents (`X_AGENT_THREAD=`), and whether what that one began goes on (`X_AGENT_GOES_ON=`).
+    `from_main`: sent by the agent's main process; only then systemd's own fields count (`READY=1`, `STATUS=`,
+    `STOPPING=1`, `EXTEND_TIMEOUT_USEC=`, `WATCHDOG_USEC=`), because any child that is itself a service sends them about
+    itself. The first three promise nothing. `WATCHDOG=1` counts from any process of the tree. `X_AGENT_SIGN=1` comes
+    from a vendor hook that found no daemon: a sign of life, which promises nothing either, of the agent or of a
+    subagent (`X_AGENT_THREAD=`), with whether work that it started continues (`X_AGENT_GOES_ON=`).
     """
     words = _promising_words(fields, from_main=from_main)
     sign = fields.get("X_AGENT_SIGN") == "1"
@@ -94,10 +94,10 @@ def _promising_words(fields: dict[str, str], *, from_main: bool) -> Words:
 
 
 def merge_words(old: Words, new: Words, elapsed: float) -> Words:
-    """The one beat that says what `old` and then, `elapsed` seconds later, `new` said.
+    """One beat equivalent to `old` followed, `elapsed` seconds later, by `new`.
 
-    A state, lease, tool or note of `old` that `new` does not speak of stays; what is left of a lease or of a tool's
-    limit is counted from `new` on.
+    A state, lease, tool or note of `old` that `new` does not mention stays; the rest of a lease or of a tool's limit
+    counts from `new` on.
     """
     merged = dict(old)
     for key in ("silent_for_seconds", "tool_limit_seconds"):
@@ -107,19 +107,19 @@ def merge_words(old: Words, new: Words, elapsed: float) -> Words:
     if "tool" in new:
         merged.pop("tool_limit_seconds", None)
     if new.get("state") == "working" and merged.get("goes_on"):
-        del merged["goes_on"]  # an agent that works will say again what it leaves running
+        del merged["goes_on"]  # a working agent will report again what it leaves running
     merged.update(new)
     merged["promises"] = bool(old.get("promises")) or bool(new.get("promises"))
     return merged
 
 
 def printable(text: str) -> str:
-    """At most MAX_TEXT characters, none of which moves a cursor or breaks a line where it is shown."""
+    """At most MAX_TEXT characters, without any that move a cursor or break a line when shown."""
     return "".join(c if c.isprintable() else " " for c in text[:MAX_TEXT])
 
 
 def _number(text: str | None) -> float | None:
-    """A finite decimal number, else None (float() alone takes `nan`, `inf` and `1_0`)."""
+    """A finite decimal number, else None (float() alone accepts `nan`, `inf` and `1_0`)."""
     if text is None or len(text) > 40 or not text.isascii() or "_" in text:
         return None
     try:

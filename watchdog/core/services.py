@@ -1,22 +1,23 @@
-"""Programs that one session starts and that all of the user's sessions share: the work is theirs, the process is not.
+"""Shared services: programs that one session starts and all of the user's sessions use.
 
-Codex' TUI starts an app server (`codex app-server --listen unix://…`) that does the work of every session and outlives
-its starter; `claude --bg` starts a service below which background sessions run, each a process of its own. Either was
-started by the first agent, carries that agent's marker and may sit in its cgroup; it belongs to no agent's tree.
+The work is the sessions', the process is not. Codex' TUI starts an app server (`codex app-server --listen unix://…`)
+that does the work of all sessions and outlives its starter; `claude --bg` starts a service below which background
+sessions run, each in a process of its own. Such a service carries the marker of the agent that happened to start it and
+may be in that agent's cgroup, but belongs to no agent's tree.
 
-Imported by `beat --from`, at each event of a vendor hook: imports nothing that costs time.
+Imported by `beat --from` at each event of a vendor hook, so it imports nothing that costs time.
 """
 
 from watchdog.core.vendors import runs_as
 
-# What such a service is called.
+# The names of such services.
 CODEX = "codex app-server"
 CLAUDE = "claude's background service"
 PARTS = "a part of codex' or claude's service"  # an updater, terminals, processes for sessions to come
-_SHARED = ("unix:", "ws:")  # what the app server listens on; with stdio it is the one client's that started it
+_SHARED = ("unix:", "ws:")  # addresses of a shared app server; with stdio it belongs to the client that started it
 _PLACE = ("-C", "--cd")
-_OWN = "--no-daemon"  # has this session do its work in its own process
-_CLIENTS = frozenset({"resume", "fork"})  # commands of the TUI; what else is no option is a prompt, or none of it
+_OWN = "--no-daemon"  # keeps this session's work in its own process
+_CLIENTS = frozenset({"resume", "fork"})  # commands of the TUI; any other word is a prompt or a command that is no TUI
 _NO_CLIENTS = frozenset(
     {"exec", "e", "review", "login", "logout", "mcp", "mcp-server", "completion", "sandbox", "debug", "apply", "a"}
     | {"cloud", "features", "help", "update", "doctor", "plugin", "archive", "unarchive", "delete", "queue"}
@@ -29,9 +30,9 @@ _TAKES_TOO = frozenset(
 
 
 def service_of(argv: list[str], executable: str) -> str | None:
-    """The shared service that a process is a part of; None: it is none.
+    """The shared service that a process is a part of; None: it is not.
 
-    `argv` holds its first words, `executable` what /proc/PID/exe names.
+    `argv`: the start of its command line; `executable`: the target of /proc/PID/exe.
     """
     if runs_as("codex", argv, executable) is not None:
         if _words(argv)[:3] == ["app-server", "daemon", "pid-update-loop"]:
@@ -45,22 +46,22 @@ def service_of(argv: list[str], executable: str) -> str | None:
 
 
 def works_for_many(argv: list[str], executable: str) -> bool:
-    """Whether hooks of several sessions run below that one process.
+    """Whether one such process runs the hooks of several sessions.
 
-    Not below Claude Code's: its service has a process for each session, of which a spare one keeps its words.
+    Claude Code's service does not: it has a process per session (a spare one that becomes a session keeps its argv).
     """
     return service_of(argv, executable) == CODEX
 
 
 def may_be_client(argv: list[str], executable: str) -> bool:
-    """Whether a process may be a client of Codex' app server: the TUI, or what connects another machine's."""
+    """Whether a process may be a client of Codex' app server: the TUI, or a proxy for one on another machine."""
     if runs_as("codex", argv, executable) != "native" or service_of(argv, executable) is not None:
         return False
     return shares_service(argv)
 
 
 def shares_service(argv: list[str]) -> bool:
-    """Whether a command of Codex has its sessions in the shared app server, as far as its words tell."""
+    """Whether a Codex command has its sessions in the shared app server, according to its command line."""
     if _OWN in argv:
         return False
     words = _words(argv)
@@ -74,7 +75,7 @@ def named_in(argv: list[str]) -> frozenset[str]:
 
 
 def directory_in(argv: list[str]) -> str | None:
-    """Where a client was told to have its sessions work; it stays in its own directory itself."""
+    """The working directory that a client was given for its sessions; its own cwd differs."""
     for place, word in enumerate(argv[1:], 2):
         after = "".join(argv[place : place + 1])
         for option in _PLACE:
@@ -86,7 +87,7 @@ def directory_in(argv: list[str]) -> str | None:
 
 
 def works_anywhere(argv: list[str]) -> bool:
-    """Whether a client may begin sessions in any directory: for one on another machine, or for all of a user's."""
+    """Whether a client may start sessions in any directory: a proxy for another machine, or one for all agents."""
     return _words(argv)[:2] == ["app-server", "proxy"] or _words(argv)[:1] == ["agents"]
 
 
@@ -104,7 +105,7 @@ def _serves(argv: list[str]) -> bool:
 
 
 def _words(argv: list[str]) -> list[str]:
-    """A command's words without its program, its options and their values."""
+    """A command's words without the program, options and option values."""
     found, skip = [], True  # the first is the program
     if argv and argv[0].rpartition("/")[2] in ("node", "nodejs", "bun", "deno"):
         argv = argv[1:]

@@ -1,8 +1,8 @@
-"""What a vendor's own session file says now, against what its hooks said last. Pure.
+"""Compares a vendor's session file with what its hooks reported last. Pure.
 
-Hooks tell of events, and there is none for some ends (Esc in Claude Code, a turn that fails in Codex, Esc in a tool or
-at a dialog of Gemini CLI). The file tells of a state: what is so now, and since when. It counts when the hooks have
-been silent for a while, so that none is on its way, and unless it lags behind them. The next hook's word counts again.
+Hooks report events, and some ends have none (Esc in Claude Code, a failed turn in Codex, Esc in a tool or at a dialog
+of Gemini CLI). The file holds a state and its time. It counts when the hooks have been silent for a while, so that none
+is on its way, and only if it is not older than their last report. The next hook counts again.
 """
 
 import json
@@ -13,11 +13,11 @@ from typing import Any
 
 from watchdog.core.agent import State
 
-QUIET = timedelta(seconds=5)  # a hook that a busy machine delays comes within that
-# A log has each prompt in its order: a hook of the turn that it calls over may have come as much later.
+QUIET = timedelta(seconds=5)  # within which a hook delayed by a busy machine arrives
+# A log records each prompt in order: a hook of the turn that it reports as over may come this much later.
 LOGGED = timedelta(seconds=60)
-AGAIN = 0.2  # seconds within which what was there before is written once more; no person types a prompt so soon
-# By what was said: what ends it. Nothing here wakes an idle agent: a hook reports each prompt.
+AGAIN = 0.2  # seconds within which an old record may be rewritten; no person types a prompt so soon
+# By reported state: the listed states that end it. None wakes an idle agent: a hook reports each prompt.
 _ENDS = {
     State.WORKING: (State.IDLE, State.WAITING),
     State.WAITING: (State.IDLE, State.WORKING),
@@ -26,7 +26,7 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a line of such a log says: that a turn is over, or goes on (epoch seconds)."""
+    """What a line of such a log reports: that a turn is over, or goes on. `at`: epoch seconds."""
 
     over: bool
     at: float
@@ -35,25 +35,25 @@ class _Said:
 def ended_by(
     said: State | None, said_at: float, listed: State | None, listed_at: float | None, lag: timedelta = QUIET
 ) -> State | None:
-    """The state that the file's word makes of it; None: the hooks' word stands. Times are epoch seconds.
+    """The state according to the file; None: what the hooks `said` stands. Times are epoch seconds.
 
-    `lag`: so much older than the hooks' last word it may be.
+    `lag`: how much older than the hooks' last report it may be.
     """
     if said is None or listed is None or listed not in _ENDS.get(said, ()):
         return None
     if listed_at is not None and listed_at < said_at - lag.total_seconds():
-        return None  # from before that word: it is not kept up to date
+        return None  # older than that report: the file is not kept up to date
     return listed
 
 
 def turn_over(vendor: str, lines: Sequence[str]) -> float | None:
-    """When the last turn ended, by the last lines of that vendor's own file of a session (epoch seconds); None: it goes
-    on, or they do not say."""
+    """When the last turn ended, by the last lines of that vendor's session file (epoch seconds); None: it goes on, or
+    they do not say."""
     begun = float("-inf")
     for line in reversed(lines):
         try:
             said = _OF[vendor](line)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # half of a line, or another format
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # a partial line, or another format
             continue
         if said is not None and said.at < begun - AGAIN:
             return None
@@ -64,7 +64,7 @@ def turn_over(vendor: str, lines: Sequence[str]) -> float | None:
 
 
 def _codex(line: str) -> _Said | None:
-    """What a line of Codex 0.171 says of a turn, or None."""
+    """What a line of Codex 0.171 reports about a turn, or None."""
     if '"event_msg"' not in line:
         return None
     found: Any = json.loads(line)
@@ -75,12 +75,12 @@ def _codex(line: str) -> _Said | None:
 
 
 def _gemini(line: str) -> _Said | None:
-    """The same of Gemini CLI 0.61, which writes no word of a turn that ends well.
+    """The same for Gemini CLI 0.61, which records nothing when a turn ends well.
 
-    Behind its word of one that a person broke off follow the calls that this cancelled, and their answers; and what the
-    turn began with may be written once more, with the time of that word.
+    The record of a turn that a person cancelled is followed by the cancelled calls and their answers; and the start of
+    the turn may be written once more, with the time of the cancellation.
     """
-    if line.startswith('{"$set"'):  # all of it once more
+    if line.startswith('{"$set"'):  # a rewrite of the whole session
         return None
     found: Any = json.loads(line)
     match found.get("type"):
@@ -103,5 +103,5 @@ _OF: Mapping[str, Callable[[str], _Said | None]] = {"codex": _codex, "gemini": _
 
 
 def quiet_for(after: timedelta) -> timedelta:
-    """How long its hooks have to be silent before the file is asked."""
+    """How long the hooks must be silent before the file is read."""
     return min(QUIET, after / 4)

@@ -1,21 +1,21 @@
-"""Whose a session is that a shared service works for: that of the client that began it, where only one can have.
+"""Which agent owns a session of a shared service: the client that began it, if only one can have.
 
-Pure. A hook of such a session runs below the service, which tells nothing of clients; what is known of those are the
-processes that there are. A session that several of them may have begun belongs to none: a beat for the wrong agent
-would hide that it is stalled, and its kill would end another's commands.
+Pure. A hook of such a session runs below the service, which does not name the client; only the existing client
+processes are known. A session that several of them may have begun belongs to none: a beat for the wrong agent would
+hide a stall, and its kill would kill another agent's commands.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-SESSION = "session"  # kind of the entry that an agent has of such a session
-SLACK = 1.0  # seconds: a process's start is known to a tick, and reckoned in a clock that may be slewed
-_VERSION = 7  # of a UUID whose first 48 bits are when it was made, in milliseconds (RFC 9562)
+SESSION = "session"  # kind of an agent's entry for such a session
+SLACK = 1.0  # seconds: a process's start is known to a tick, by a clock that may be slewed
+_VERSION = 7  # of a UUID whose first 48 bits are its creation time in milliseconds (RFC 9562)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One, as its hook reported it. `fresh`: it begins now, and was not taken up again."""
+    """A session as its hook reported it. `fresh`: it begins now and was not resumed."""
 
     id: str
     directory: str
@@ -24,17 +24,17 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A process that may have begun it. Times are epoch seconds."""
+    """A process that may have begun the session. Times are epoch seconds."""
 
-    agent: str | None  # in whose tree it is; None: it is not watched
+    agent: str | None  # the agent whose tree it is in; None: it is not watched
     began: float
-    directory: str | None = None  # None: that of another machine, or not known
+    directory: str | None = None  # None: on another machine, or unknown
     named: frozenset[str] = frozenset()  # sessions that it was asked to resume
 
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """The answer. `perhaps`: the agents that it may belong to, where that is not known."""
+    """The owner of a session. `perhaps`: the agents that may own it, if that is not known."""
 
     agent: str | None = None
     perhaps: tuple[str, ...] = ()
@@ -42,10 +42,10 @@ class Whose:
 
 
 def whose(session: Session, clients: Iterable[Client]) -> Whose:
-    """Say whose it is.
+    """Return the owner.
 
-    1. That of the client that was told to take it up by its id.
-    2. Else it began in its client's directory, and a fresh one when that client was there already.
+    1. The client that was asked to resume it by its id.
+    2. Otherwise a client in the session's directory; a fresh session also needs a client that was there already.
     """
     clients = list(clients)
     named = [one for one in clients if session.id in one.named]
@@ -68,7 +68,7 @@ def _of(clients: list[Client], why: str) -> Whose:
 
 
 def made_at(session: str) -> float | None:
-    """When an id was made, in epoch seconds, where it tells."""
+    """When an id was created, in epoch seconds; None: it does not say."""
     digits = session.replace("-", "")
     if len(digits) != 32 or not digits.isascii() or not digits.isalnum() or digits[12] != str(_VERSION):
         return None
@@ -79,9 +79,9 @@ def made_at(session: str) -> float | None:
 
 
 def shared_words(services: Iterable[str], perhaps: Iterable[str]) -> str:
-    """What `why` and a kill say of it; empty where there is nothing to say.
+    """The text about shared sessions in `why` and in the outcome of a kill; empty: nothing to say.
 
-    `services`: that work for its sessions; `perhaps`: agents that stand for sessions which may be its own.
+    `services`: those that work for its sessions; `perhaps`: agents for sessions that may be its own.
     """
     said = []
     if where := ", ".join(sorted(set(services))):

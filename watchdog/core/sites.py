@@ -1,38 +1,39 @@
-"""What lies at a path, distinguished from what lies there later: an agent's worktree or temp dir is no path.
+"""Identifies the directory at a path, as opposed to a later one at the same path.
 
-A path is free again as soon as its directory has gone: `git worktree remove wt; git worktree add wt` puts another agent
-else's tree where a dead agent's was. So what lies there is looked at while the agent lives, and again before anything
-is done to it. Where it was never seen, what was made after the last moment at which it can have been the agent's is
-not the agent's.
+A path is free again as soon as its directory is gone: `git worktree remove wt; git worktree add wt` puts another
+agent's tree where a dead agent's was. So the directory is recorded while the agent lives, and compared before anything
+is done to it. If it was never recorded, a directory that was made after the agent can last have used it is not the
+agent's.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-Made = tuple[int, int | None]  # a directory: its inode, and when that was made (ns since the epoch; None: not known)
+Made = tuple[int, int | None]  # a directory: its inode and birth time (ns since the epoch; None: not known)
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A directory; of a linked worktree also git's entry `<common>/worktrees/NAME` and the branch that HEAD is on.
+    """A directory; for a linked worktree also git's entry `<common>/worktrees/NAME` and the branch of HEAD.
 
-    `since`: when the last of it was made or put there, as far as that is known (seconds since the epoch).
+    `since`: when the newest of these was made or put there, if known (seconds since the epoch).
     """
 
     directory: Made
     entry: Made | None = None
     branch: str | None = None
     since: float = 0.0
-    common: str | None = None  # where git's entry lies: the repository's common dir
-    above: Made | None = None  # the directory that it lies in: another one lies there while a disk is not mounted
+    common: str | None = None  # the repository's common dir, which holds git's entry
+    above: Made | None = None  # its parent directory: a different one while a disk is not mounted
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSite:
-    """What is known of an agent's place. `until`: when it can last have been made, if it was never seen (0: not said).
+    """What is known of an agent's directory. `until`: latest time it can have been made, if it was never seen (0:
+    unknown).
 
-    `watched`: the daemon saw the agent's end, so only the agent can have changed the branch by then.
+    `watched`: the daemon observed the agent's end, so only the agent can have changed the branch before that.
     """
 
     site: Site | None = None
@@ -41,7 +42,7 @@ class KnownSite:
 
 
 def stranger(known: KnownSite, now: Site) -> str | None:
-    """Why what lies there now is not the agent's, in words; None where nothing says so."""
+    """Why the directory there now is not the agent's, as text; None: there is no sign of that."""
     then = known.site
     if then is None:
         late = known.until > 0 and now.since > known.until
@@ -64,12 +65,12 @@ def _short(branch: str | None) -> str:
 
 
 def site_json(site: Site) -> dict[str, Any]:
-    """As `site_of` reads it back."""
+    """JSON that `site_of` reads."""
     return asdict(site)
 
 
 def site_of(stored: Mapping[str, Any]) -> Site:
-    """A site from its JSON. Raises KeyError, TypeError, ValueError: it may be a helper's word, or an edited row."""
+    """A site from its JSON. Raises KeyError, TypeError, ValueError: it may come from a helper, or an edited row."""
     entry, branch = stored.get("entry"), stored.get("branch")
     return Site(
         _made(stored["directory"]),
@@ -82,7 +83,7 @@ def site_of(stored: Mapping[str, Any]) -> Site:
 
 
 def is_same(one: Made, other: Made) -> bool:
-    """Whether both are one directory, as far as the file system tells."""
+    """Whether both are the same directory, as far as the file system tells."""
     return _same(one, other)
 
 
@@ -97,7 +98,7 @@ UNKNOWN = KnownSite()
 
 
 def known_of(stored: Mapping[str, Any] | None) -> KnownSite:
-    """What a hook gets about a place; nothing if it gets none. Raises as `site_of`."""
+    """The known site from a hook's JSON; `UNKNOWN` if it has none. Raises as `site_of`."""
     if stored is None:
         return UNKNOWN
     site = stored.get("site")
@@ -107,5 +108,5 @@ def known_of(stored: Mapping[str, Any] | None) -> KnownSite:
 
 
 def known_json(known: KnownSite) -> dict[str, Any]:
-    """As `known_of` reads it back."""
+    """JSON that `known_of` reads."""
     return asdict(known)

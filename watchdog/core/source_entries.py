@@ -1,4 +1,4 @@
-"""What an owner's helper reports of another program's registry: its kinds, one entry, the end of one, and their JSON.
+"""What an owner's helper reports of foreign registries: their kinds, one entry, the end of one, and their JSON.
 
 A new kind is one line in `KINDS` and one module of its name in owner/sources/.
 """
@@ -9,29 +9,28 @@ from typing import Any, get_args, get_type_hints
 
 from watchdog.core.sd_notify import printable
 
-MOST_ENTRIES = 256  # of one look: as many as one uid may have agents
-MOST_TOLD = MOST_ENTRIES + 1  # the last one says that there are more
-LONGEST = 1e13  # seconds: what is longer, endless or no number is no time (`timedelta` ends at 8.6e13)
-WORDS_LIMIT = 4096  # characters of one word of an entry: the longest path
+MOST_ENTRIES = 256  # per read: as many as one uid may have agents
+MOST_TOLD = MOST_ENTRIES + 1  # the last one reports that there are more
+LONGEST = 1e13  # seconds: anything longer, infinite or NaN is not a time (`timedelta` ends at 8.6e13)
+WORDS_LIMIT = 4096  # characters of one text in an entry: the longest path
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where registries of one kind lie, and what documents say of them.
+    """Where registries of one kind are, and how documents describe them.
 
-    The owner's helper sees nothing but `path`, `reads`, and of `removes` as much as it may remove from there; "~" is
-    the owner's home.
+    The owner's helper sees only `path` and `reads`, and in `removes` what it may remove there; "~" is the owner's home.
     """
 
-    path: str  # unless told; "": it has no usual place
+    path: str  # the default; "": it has none
     place: str  # what a `path` names, for the configuration file
     registry: str  # what the registry is and what is done to an entry in it,
     beat: str  # and what is a beat there, for the table in agents.md
-    variable: str = ""  # of the owner's environment, which names another path
+    variable: str = ""  # in the owner's environment, naming another path
     reads: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
-    written: str = ""  # the file in there that beats are written to; "": what `path` names
-    told_of: bool = False  # its agents are reported, and ended by a person's order alone
+    written: str = ""  # the file below `path` that beats are written to; "": `path` itself
+    told_of: bool = False  # its agents are only reported; only a person's order kills them
 
 
 KINDS = {
@@ -90,88 +89,88 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One agent, as a foreign registry tells of it now. Times are epoch seconds; None and "" mean "not said"."""
+    """One agent as a foreign registry lists it now. Times are epoch seconds; None and "" mean "not said"."""
 
-    key: str  # names the entry within its registry (a row's id, a file's name)
-    token: str  # is another when the entry means another run; a beat changes nothing of it
+    key: str  # identifies the entry within its registry (a row's id, a file's name)
+    token: str  # changes when the entry means another run, never with a beat
     name: str
-    uid: int  # the owner of the file that says so: it counts for processes of that uid alone
-    pid: int | None = None  # None as well where the number there is not a pid (thread ids, beyond pid_max)
-    ticks: int | None = None  # its start ticks (field 22 of /proc/PID/stat), where the program notes them,
-    boot_id: str | None = None  # of this boot
-    since: float | None = None  # when that pid was written down: a process that began later is another
-    since_local: float | None = None  # the same words read in the process's own zone, where they tell none
-    started: float | None = None  # when it began, by its registry's word: a process that is older is another
+    uid: int  # the owner of the file: the entry counts only for processes of that uid
+    pid: int | None = None  # None also if the number there is not a pid (a thread id, beyond pid_max)
+    ticks: int | None = None  # its start ticks (field 22 of /proc/PID/stat), if the program records them,
+    boot_id: str | None = None  # and the boot they belong to
+    since: float | None = None  # when that pid was written: a process that began later is another
+    since_local: float | None = None  # the same text read in the process's zone, if it names no zone
+    started: float | None = None  # when it began, according to its registry: an older process is another
     started_local: float | None = None
-    since_ahead: float | None = None  # those two where they lie ahead: their zone is another, or the clock was
+    since_ahead: float | None = None  # those two if they are in the future: another zone, or the clock was set
     started_ahead: float | None = None
-    also: tuple[int, ...] = ()  # further processes of the same agent; the end of any is its end
-    living: bool = True  # False: its registry says that it has ended
-    gone: str = ""  # why no process is behind it, where its program gives no pid: its entry is closed
-    drift: str = ""  # how it and what runs disagree: reported and shown, and nothing else is done about it
-    remote: bool = False  # it lives on another device: shown, never judged or ended
+    also: tuple[int, ...] = ()  # further processes of the same agent; the exit of any is its end
+    living: bool = True  # False: its registry lists it as ended
+    gone: str = ""  # why it has no process although its program gives no pid: its entry is to be closed
+    drift: str = ""  # how the entry disagrees with what runs: only reported and shown
+    remote: bool = False  # it runs on another device: shown, never judged or killed
     type: str = ""
     tags: tuple[str, ...] = ()
     task: str | None = None
     cwd: str | None = None
     worktree: str | None = None
     parent: str | None = None  # the name of another entry
-    beat: str | None = None  # its last heartbeat as it stands there: other content is a new beat
-    beat_at: float | None = None  # when that was, as far as it can be read: one before its process began is none
-    promise: float | None = None  # seconds of silence that the program's own rhythm allows; None: none is counted
-    holders: tuple[int, ...] = ()  # no agent: this registry cannot be read, as this process, below these, stands still
-    unheard: str = ""  # why no beat could be written or read now (another's lock, a full disk, damage), if so
-    unread: str = ""  # no agent: why nothing of that entry can be read; with "/" or ":" at its end, of all below
-    state: str | None = None  # as `core.model.State`,
+    beat: str | None = None  # its last heartbeat as written there: a change is a new beat
+    beat_at: float | None = None  # when that was, if it can be parsed: one from before its process began does not count
+    promise: float | None = None  # seconds of silence that the program's own interval allows; None: not counted
+    holders: tuple[int, ...] = ()  # not an agent: the registry is unreadable, as this process, below these, is stopped
+    unheard: str = ""  # why no beat can be written or read now (a lock, a full disk, damage), if so
+    unread: str = ""  # not an agent: why that entry (a key ending in "/" or ":": all below it) cannot be read
+    state: str | None = None  # as `core.agent.State`,
     state_since: float | None = None  # and since when
     note: str = ""
     transcript: str | None = None
     log: str | None = None
     conversation: str | None = None
-    resume: str | None = None  # the command that takes its conversation up again
-    pane: dict[str, str] | None = None  # terminal (tmux, kitty, wezterm), server (-L name, or socket), pane, session, …
-    stop: tuple[str, ...] | None = None  # the program's own command that ends it, for its owner
-    temp: tuple[str, ...] = ()  # files (sockets, launch scripts) that are this entry's alone and outlive it
+    resume: str | None = None  # the command that resumes its conversation
+    pane: dict[str, str] | None = None  # terminal (tmux, kitty, wezterm), server (-L name or socket), pane, session, …
+    stop: tuple[str, ...] | None = None  # the program's own command that stops it, run as its owner
+    temp: tuple[str, ...] = ()  # files (sockets, launch scripts) that belong only to this entry and outlive it
 
 
 @dataclass(frozen=True, slots=True)
 class EntryEnd:
-    """How an agent ended: what `forget` writes down."""
+    """How an agent ended: what `forget` records."""
 
     status: str  # killed, stopped, failed, completed, lost
-    reason: str  # in words, "stalled: silent for 2m05s"
+    reason: str  # as text: "stalled: silent for 2m05s"
     by: str
     ended_at: float  # epoch seconds
     exit_code: int | None = None
     signal: str | None = None  # "SIGKILL"
     task_status: str | None = None  # failed, ready_for_retry, cancelled
     resumable: bool = True
-    conversation: str | None = None  # the id that was captured before its end
-    with_messages: bool = False  # its messages are to go with it
-    temp: tuple[str, ...] = ()  # `Entry.temp`, as it stood when it lived
+    conversation: str | None = None  # the id captured before its end
+    with_messages: bool = False  # its messages are to be deleted too
+    temp: tuple[str, ...] = ()  # `Entry.temp` while it lived
 
 
 class Became(StrEnum):
-    """What became of an entry that was to be forgotten."""
+    """The result of `forget` for an entry."""
 
     DONE = "done"
-    GONE = "gone"  # it is not there
-    CHANGED = "changed"  # it means another run by now, and is left alone
+    GONE = "gone"  # it does not exist
+    CHANGED = "changed"  # it now means another run, and is left alone
 
 
 def unread_entry(key: str, why: str, uid: int) -> Entry:
-    """What stands for an entry of that uid's (`a/`, `a:`: for all below) while it cannot be read."""
+    """The placeholder for an entry (key `a/` or `a:`: all entries below) of that uid while it cannot be read."""
     return Entry(key or "/", "unread", printable(key) or "/", uid, unread=printable(why))
 
 
 def entry_json(entry: Entry) -> dict[str, object]:
-    """An entry as the helper answers it: what was said alone."""
+    """An entry as the helper's JSON: only the fields that were said."""
     defaults = {field.name: field.default for field in fields(Entry)}
     return {key: value for key, value in asdict(entry).items() if value != defaults[key]}
 
 
 def entry_of(data: object) -> Entry:
-    """An entry from its JSON. Raises ValueError when it is none: these are another uid's words."""
+    """An entry from its JSON. Raises ValueError for anything else: another uid wrote it."""
     entry: Entry = _made(Entry, data)
     if not entry.key or not entry.token or not entry.name:
         raise ValueError("an entry has a key, a token and a name")
@@ -179,18 +178,18 @@ def entry_of(data: object) -> Entry:
 
 
 def end_json(end: EntryEnd) -> dict[str, object]:
-    """An end, for the helper."""
+    """An end as JSON for the helper."""
     return asdict(end)
 
 
 def end_of(data: object) -> EntryEnd:
-    """An end from its JSON. Raises ValueError when it is none."""
+    """An end from its JSON. Raises ValueError for anything else."""
     end: EntryEnd = _made(EntryEnd, data)
     return end
 
 
 def _made(kind: type[Any], data: object) -> Any:
-    """The value of that dataclass, each field of the type that it says. Raises ValueError."""
+    """An instance of that dataclass, each field checked against its type. Raises ValueError."""
     if not isinstance(data, dict):
         raise ValueError(f"{kind.__name__}: one JSON object")
     hints = get_type_hints(kind)
@@ -202,7 +201,7 @@ def _made(kind: type[Any], data: object) -> Any:
 
 
 def _typed(key: str, value: object, hint: Any) -> object:
-    """The value where it is of the type; lists become tuples, as JSON has none."""
+    """The value if it is of the type; lists become tuples, which JSON lacks. Raises ValueError."""
     kinds = get_args(hint) if type(None) in get_args(hint) else (hint,)
     if value is None and type(None) in kinds:
         return None

@@ -1,7 +1,7 @@
-"""Steps of the wall clock, and what they take from the age of things that only carry a wall time. Pure.
+"""Steps of the wall clock, and how they distort the age of things that only carry a wall time. Pure.
 
-What was put away before a step forward looks older by it than it is. So for as long as something could still be due
-too early by that step, it is kept for so much longer. A step back makes things look younger: that keeps them longer.
+After a step forward, everything stored before looks older than it is by the size of the step. So while something could
+be due too early because of it, it is kept longer by that much. A step back makes things look younger, which is safe.
 """
 
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 NOTHING = timedelta()
-SMALL = timedelta(seconds=1)  # below which a change of the clock is none
+SMALL = timedelta(seconds=1)  # smaller changes are not counted as steps
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The wall clock beside one that cannot be set. `boot`: seconds since that boot, suspended or not."""
+    """The wall clock and one that cannot be set. `boot`: seconds since that boot, including suspend."""
 
     wall: datetime
     boot: float
@@ -23,14 +23,14 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class ClockStep:
-    """The wall clock was set by so much; `at` is when, by the clock as it is now."""
+    """A step of the wall clock by `by`; `at` is its time according to the clock as it is now."""
 
     at: datetime
     by: timedelta
 
 
 def step_between(former: ClockReading, now: ClockReading) -> timedelta:
-    """By how much the wall clock was set since then; nothing over a restart of the machine: that is not known."""
+    """By how much the wall clock was set since `former`; zero across a reboot, where that is not known."""
     if former.boot_id != now.boot_id:
         return NOTHING
     by = now.wall - former.wall - timedelta(seconds=now.boot - former.boot)
@@ -38,10 +38,10 @@ def step_between(former: ClockReading, now: ClockReading) -> timedelta:
 
 
 def with_step(steps: Iterable[ClockStep], by: timedelta, now: datetime) -> list[ClockStep]:
-    """These and one more: the clock was set, and shows `now`. Of those before it shows another time from then on."""
+    """The steps and a new one at `now`; the times of the earlier steps are shifted to the new clock."""
     return [*(ClockStep(step.at + by, step.by) for step in steps), ClockStep(now, by)]
 
 
 def credit(steps: Iterable[ClockStep], keep: timedelta, now: datetime) -> timedelta:
-    """How much longer than `keep` something is to be kept by the wall clock, to be kept that long in truth."""
+    """How much longer than `keep` something must be kept by the wall clock to really be kept that long."""
     return sum((step.by for step in steps if step.by > NOTHING and now - step.at < keep), NOTHING)

@@ -1,11 +1,11 @@
-"""What a tree of processes used between two looks at it, those included that lived in between alone. Pure."""
+"""What a tree of processes used between two scans, including processes that lived only in between. Pure."""
 
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple, TypeVar
 
 
 class Used(NamedTuple):
-    """CPU seconds of one process so far: its own, and (`reaped`) what its ended children used that it waited for."""
+    """CPU seconds of one process so far: its own, and (`reaped`) those of the children that it has waited for."""
 
     pid: int
     parent: int
@@ -17,15 +17,15 @@ K = TypeVar("K", bound=Hashable)
 
 
 def since(before: Mapping[K, Used], now: Mapping[K, Used]) -> float:
-    """The seconds that these used since `before`; a new process counts from zero.
+    """The CPU seconds used since `before`; a new process counts from zero.
 
-    A child that was seen before and has ended since brings its parent all that it ever used: only what is beyond that
-    is new. Where its parent has ended, too, it may have come to that one's parent.
+    When a known child exits, its parent's `reaped` grows by all that the child ever used: only the part that was not
+    counted before is new. If its parent has exited too, the amount may have gone to that one's parent.
     """
     total = sum(used.own - (before[key].own if key in before else 0.0) for key, used in now.items())
     living = {used.pid: key for key, used in now.items() if key in before}
     former = {used.pid: key for key, used in before.items()}
-    known: dict[K, float] = {}  # what came to the living from those that have ended, and was used before
+    known: dict[K, float] = {}  # by living process: what it reaped from exited ones that was already counted
     for key, used in before.items():
         if key in now:
             continue

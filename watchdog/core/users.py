@@ -1,20 +1,20 @@
-"""Which user a uid counts for: subordinate uids belong to the user that /etc/subuid gives them to (subuid(5)).
+"""Which user a uid counts for: subordinate uids belong to the user to whom /etc/subuid assigns them (subuid(5)).
 
-Only the file counts, not the ranges that a directory service may serve through NSS (`subid:` in nsswitch.conf): those
-uids count for themselves. What a uid may do never depends on this map, only how much of a share is left for it.
+Only the file is read, not ranges from a directory service through NSS (`subid:` in nsswitch.conf): those uids count for
+themselves. A uid's rights never depend on this map, only its share of resources.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-UID_MAX = 2**32 - 2  # (uid_t)-1 is no uid
+UID_MAX = 2**32 - 2  # (uid_t)-1 is not a uid
 MOST_RANGES = 10_000
-MOST_PROBLEMS = 5  # are listed; one bad line after the other says nothing new
+MOST_PROBLEMS = 5  # listed at most; further bad lines say nothing new
 
 
 class Range(NamedTuple):
-    """`size` uids from `first` on belong to `user`."""
+    """The `size` uids from `first` on belong to `user`."""
 
     first: int
     size: int
@@ -22,10 +22,10 @@ class Range(NamedTuple):
 
 
 class UserMap:
-    """Answers in a few µs, as it is asked for each connection."""
+    """Answers in a few µs, as it is used for each connection."""
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        """Where ranges overlap, the earlier one counts."""
+        """Where ranges overlap, the earlier one wins."""
         self._firsts: list[int] = []
         self._ranges: list[Range] = []
         for one in _disjoint(ranges):
@@ -41,7 +41,7 @@ class UserMap:
         return tuple(self._ranges)
 
     def user_of(self, uid: int) -> int:
-        """The uid of the user that a uid counts for; itself when no range holds it."""
+        """The uid of the user that a uid counts for; itself if no range contains it."""
         index = bisect_right(self._firsts, uid) - 1
         if index >= 0:
             first, size, user = self._ranges[index]
@@ -53,7 +53,7 @@ class UserMap:
 def parse_subuid(text: str, uid_of: Callable[[str], int | None]) -> tuple[UserMap, list[str]]:
     """The map, and what is wrong with the file, one line each. `uid_of` gives the uid of a login name.
 
-    A name that no account has: its ranges count together, for the first uid of the first of them.
+    If a name has no account, all its ranges count for the first uid of its first range.
     """
     ranges: list[Range] = []
     problems: list[str] = []
@@ -94,7 +94,7 @@ def _number(text: str) -> int | None:
 
 
 def _disjoint(ranges: Iterable[Range]) -> list[Range]:
-    """Sorted, without the parts of later ranges that an earlier one has."""
+    """The ranges sorted, without the parts of later ones that overlap an earlier one."""
     kept: list[Range] = []
     for one in ranges:
         parts = [one]

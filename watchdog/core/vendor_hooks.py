@@ -1,8 +1,8 @@
-"""What an event of a vendor hook means as a beat, and what tells its agent to stop. Pure; tables in `core.vendors`.
+"""Turns an event of a vendor hook into a beat, and a request to stop into the hook's answer. Pure.
 
-The events and fields are those that the vendors document (Claude Code, Codex, Gemini CLI: JSON on stdin; opencode: what
-our plugin passes on). An event that is not in the table only shows that its agent lives. Imported at each
-event: imports nothing that costs time.
+The tables are in `core.vendors`. Events and fields are those that the vendors document (Claude Code, Codex, Gemini CLI:
+JSON on stdin; opencode: what our plugin passes on). An event that is not in the table only shows that its agent lives.
+Imported at each event, so it imports nothing that costs time.
 """
 
 import json
@@ -12,44 +12,44 @@ from watchdog.core.sd_notify import MAX_SECONDS, Words, printable
 from watchdog.core.vendors import KNOWN, VENDORS
 
 Event = dict[str, object]
-MAX_PATH = 4096  # bytes of a path with its end, limits.h
+MAX_PATH = 4096  # bytes of a path including its NUL (PATH_MAX, limits.h)
 
-# A sign: it lives; nothing is said of what it does, so that an idle one stays idle, and nothing is promised.
+# A sign of life: the state is left as it is, so that an idle agent stays idle, and nothing is promised.
 SIGN: Words = {"promises": False}
 RESTS: Words = {"state": "idle", "tool": ""}
 _EVENTS = {name: KNOWN[name].events for name in VENDORS}
 _ASKING_TOOLS = frozenset({"AskUserQuestion", "ExitPlanMode", "ask_user", "request_user_input", "question"})
-# What not every event of one call has: a question's answers come with its end, Codex' reason only with its prompt.
+# Keys that not all events of one call have: a question's answers come with its end, Codex' reason only with its prompt.
 _BESIDE = frozenset({"answers", "annotations", "description"})
-_SHELL_SECONDS = 120.0  # both end a shell command after two minutes unless the call says otherwise
+_SHELL_SECONDS = 120.0  # Claude Code and opencode kill a shell command after two minutes unless the call sets a timeout
 _ASKED = frozenset({"permission_prompt", "elicitation_dialog", "ToolPermission"})
-# Of the session, not of the process: the next one begins in the same process.
+# Reasons that end the session but not the process: the next session begins in the same process.
 _GOES_ON = frozenset({"clear", "resume"})
 _ABORTED = frozenset({"MessageAbortedError", "AbortError"})  # by a person's Escape, or by us: nothing is asked
-_PERSONS = frozenset({"cli"})  # how Claude Code was begun (CLAUDE_CODE_ENTRYPOINT): a person sits before it
+_PERSONS = frozenset({"cli"})  # values of CLAUDE_CODE_ENTRYPOINT that mean a person uses Claude Code interactively
 
 
 def event_name(event: Event) -> str:
-    """The name of an event, as its vendor spells it; empty when it has none."""
+    """The name of an event in its vendor's spelling; empty if it has none."""
     return _text(event, "hook_event_name")
 
 
 def kind_of(vendor: str, event: Event) -> str:
-    """What kind of event it is, in our words."""
+    """The kind of an event, in our terms."""
     return _EVENTS[vendor].get(event_name(event), "sign")
 
 
 def begins(vendor: str, event: Event) -> bool:
-    """Whether a session begins with it: the daemon hears of it for the first time."""
+    """Whether it starts a session, of which the daemon hears for the first time."""
     return _EVENTS[vendor].get(event_name(event)) == "start"
 
 
 def words_of_event(vendor: str, event: Event, environ: dict[str, str], *, main: bool) -> Words | None:
-    """The beat that an event is, or None: it says nothing of its agent.
+    """The beat for an event, or None: it says nothing about its agent.
 
-    `main`: the vendor's process is the agent's own main process; where it is only the program of a script, its end is
-    not the agent's. What a subagent does renews, and declares its tool; the state is the main thread's alone.
-    But a subagent's prompt is over with the call that it was about: no event of the main thread would say so.
+    `main`: the vendor's process is the agent's main process; if a script merely runs the program, its end is not the
+    agent's. A subagent's event resets the silence and declares its tool; only the main thread sets the state. But a
+    subagent's prompt is over when the call in question is: no event of the main thread would report that.
     """
     kind = _EVENTS[vendor].get(event_name(event), "sign")
     words = _tool(vendor, event, environ) if kind == "tool" else _words(kind, event, environ)
@@ -68,9 +68,10 @@ def words_of_event(vendor: str, event: Event, environ: dict[str, str], *, main: 
 
 
 def session_of(vendor: str, event: Event) -> Words:
-    """Which session speaks, or ends with that, where one process may have many at once (app servers, editors' ACP).
+    """Which session reports, or ends with, this event, if one process may have many at once (app servers, editors'
+    ACP).
 
-    Claude Code's process has one after the other, and may leave one without a word when it resumes another.
+    Claude Code's process has one at a time, and may leave one without an event when it resumes another.
     """
     session = _text(event, "session_id")
     if not KNOWN[vendor].many_sessions or not session:
@@ -80,7 +81,7 @@ def session_of(vendor: str, event: Event) -> Words:
 
 
 def _of_thread(kind: str, words: Words, event: Event) -> Words:
-    """What a subagent's event says: its tool, that its turn begins or ends, and the call that is over."""
+    """The words of a subagent's event: its tool, the start or end of its turn, and the call that is over."""
     said: Words = {"thread": printable(_text(event, "agent_id")[:128]), **SIGN}
     match kind:
         case "tool":
@@ -96,8 +97,8 @@ def _of_thread(kind: str, words: Words, event: Event) -> Words:
 
 def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
     match kind:
-        case "start":  # it waits for its first prompt; a compaction begins a session in the middle of work
-            # opencode: a subagent's session, or another one in a process at work
+        case "start":  # it waits for its first prompt; a compaction starts a session during work
+            # opencode: a subagent's session, or another session of a working process
             within = _text(event, "source") == "compact" or event.get("parent") or event.get("busy")
             return dict(SIGN) if within else {"state": "idle"}
         case "prompt":
@@ -116,7 +117,7 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
             return {**RESTS, "goes_on": False}
         case "failure" if _error(event) in _ABORTED:
             return _words("rest", event, environ)
-        case "failure":  # it does not try again by itself
+        case "failure":  # it does not retry on its own
             return {
                 "state": "waiting",
                 "tool": "",
@@ -125,7 +126,7 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
             }
         case "status":
             return _status(event, environ)
-        case "end" if _text(event, "reason") in _GOES_ON:  # the session that follows reports again what goes on
+        case "end" if _text(event, "reason") in _GOES_ON:  # the next session reports again what goes on
             return {**RESTS, "goes_on": False}
         case "end":
             return {"state": "done", "tool": ""}
@@ -134,7 +135,7 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
 
 
 def _call(event: Event) -> str:
-    """Which tool call of which thread it is about. A prompt has no number of its call; the call's words it has."""
+    """Identifies the tool call and its thread. A prompt has no id of its call, only the call's arguments."""
     call = event.get("tool_input")
     if isinstance(call, dict):
         call = {key: value for key, value in call.items() if key not in _BESIDE}
@@ -158,7 +159,7 @@ def _tool(vendor: str, event: Event, environ: dict[str, str]) -> Words:
 
 def _notification(event: Event) -> Words | None:
     kind, message = _text(event, "notification_type"), _text(event, "message").lower()
-    if kind in _ASKED or (not kind and "permission" in message):  # before 2.0.37 Claude Code gave no type
+    if kind in _ASKED or (not kind and "permission" in message):  # before 2.0.37 Claude Code sent no type
         return {"state": "waiting"}
     if kind == "idle_prompt" or (not kind and "waiting for your input" in message):
         return dict(RESTS)
@@ -166,10 +167,10 @@ def _notification(event: Event) -> Words | None:
 
 
 def _left_running(event: Event, environ: dict[str, str]) -> Words:
-    """What goes on while the agent rests: it will be woken by it, and keeps its promise meanwhile.
+    """What continues while the agent is idle: that will wake it, and its promise stays in force meanwhile.
 
-    A command in the background may be a server that is meant to run for days: where a person sits before the agent
-    that promises nothing. Without one (`claude -p`) the session ends after it.
+    A background command may be a server that is meant to run for days: in an interactive session it promises nothing.
+    Without a person (`claude -p`) the session ends after it.
     """
     parts = []
     words: Words = {}
@@ -191,16 +192,16 @@ def _is_command(task: object) -> bool:
 
 
 def _goes_on(task: object) -> bool:
-    """Not one that is listed with another status; what tells no status goes on."""
+    """Whether a listed task is running or pending; without a status it counts as running."""
     status = task.get("status") if isinstance(task, dict) else None
     return status in (None, "running", "pending")
 
 
 def _status(event: Event, environ: dict[str, str]) -> Words | None:
-    """opencode: one of its sessions is busy, waits for its provider, or rests. `was`: what it did before."""
+    """opencode: one of its sessions is busy, waits for its provider, or is idle. `was`: its previous status."""
     found = event.get("status")
     status = found if isinstance(found, dict) else {}
-    over: Words = {"note": ""} if event.get("was") == "retry" else {}  # of the retry, which is no news any more
+    over: Words = {"note": ""} if event.get("was") == "retry" else {}  # clears the note about the retry
     match _text(status, "type"):
         case "busy":
             return {"state": "working", **over}
@@ -212,18 +213,18 @@ def _status(event: Event, environ: dict[str, str]) -> Words | None:
 
 
 def ends_turn(event: Event, answer: dict[str, object]) -> bool:
-    """Whether an answer that stops is itself the end of the turn: the vendor tells of no other.
+    """Whether an answer that stops the agent is itself the end of the turn, without a further event.
 
-    Claude Code 2.1 runs no Stop after `continue: false`. A subagent's turn ends alone.
+    Claude Code 2.1 runs no Stop hook after `continue: false`. In a subagent only the subagent's turn ends.
     """
     return answer.get("continue") is False and not event.get("agent_id")
 
 
 def stop_answer(vendor: str, event: Event, reason: str) -> dict[str, object] | None:
-    """What makes the vendor end its agent's turn and start no tool, as JSON for stdout; None where nothing can.
+    """The answer that makes the vendor end its agent's turn and start no tool, as JSON for stdout; None: none does.
 
-    Codex refuses `continue` before a tool and at a permission prompt (such a hook fails, and the tool runs), so there
-    the call is denied, and the next event ends the turn. Gemini and Claude Code take both at once.
+    Codex rejects `continue` before a tool and at a permission prompt (the hook fails, and the tool runs), so there the
+    call is denied, and the next event ends the turn. Gemini and Claude Code accept both at once.
     """
     return KNOWN[vendor].stop(event_name(event), reason)
 
@@ -234,7 +235,7 @@ def _text(event: Event, key: str) -> str:
 
 
 def _error(event: Event) -> str:
-    """The kind of a failure, never its whole text: that may quote what was sent."""
+    """The kind of a failure, never its full text, which may quote what was sent."""
     found = event.get("error")
     if isinstance(found, dict):
         found = found.get("name") or found.get("type")
@@ -242,7 +243,7 @@ def _error(event: Event) -> str:
 
 
 def _milliseconds(value: object) -> float | None:
-    """Seconds; None for what is no positive number of milliseconds."""
+    """Milliseconds as seconds; None if the value is not a positive number."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:

@@ -1,7 +1,7 @@
-"""judge(): what one look at one agent means. The first line of the table that fits wins.
+"""judge(): what one sweep's observation of one agent means. The first line of the table that applies wins.
 
 Pure. Every duration in an `Observation` was *watched* by the daemon on its own monotonic clock; none is computed from
-wall times. A missing signal is None or zero and means "no evidence", never "skip" and never "dead".
+wall times. A missing observation is None or zero and means "no evidence", never "skip" and never "dead".
 """
 
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ class Observation:
     """What one sweep saw of one agent.
 
     `silence` counts from the last beat, or from the end of a lease or declared tool, whichever came last; without any
-    beat, from registration. `forgiven`: more of it, in which a word may have missed us. `late_looks` is how many
-    earlier looks in a row found it silent. `unread` is how long its only beat, a file, could not be read (None: read,
-    or it beats elsewhere).
+    beat, from registration. `forgiven`: additional silence that is not counted, because a beat may have been lost.
+    `late_looks` is how many earlier checks in a row found it silent. `unread` is how long its only beat, a file, could
+    not be read (None: it was read, or the agent beats elsewhere).
     """
 
     presence: Presence
-    hangs: str | None = None  # which file of its main process, so that nothing is known of that
+    hangs: str | None = None  # the file of its main process whose read hangs, so that nothing is known of that process
     status: Status = Status.RUNNING
     promised: bool = False
     has_beaten: bool = False
@@ -37,33 +37,33 @@ class Observation:
     after: timedelta = timedelta(seconds=120)
     state: State | None = None
     state_age: timedelta = ZERO
-    rests_on: bool = False  # idle until something that it began wakes it
+    rests_on: bool = False  # idle until something that it started wakes it
     lease_left: timedelta = ZERO
     tool: str | None = None
     tool_left: timedelta = ZERO
     progress_age: timedelta | None = None
-    asks: str | None = None  # what for its terminal asks a person, as it was seen last
-    unprompted: str | None = None  # why it may only wait for its first prompt
+    asks: str | None = None  # what its terminal asks a person for, when last seen
+    unprompted: str | None = None  # why it may be waiting for its first prompt
     ttl_left: timedelta | None = None
-    ttl_warning: timedelta = ZERO  # so long before its end it is reported
+    ttl_warning: timedelta = ZERO  # how long before the TTL ends it is reported
     late_looks: int = 0
     first_look: bool = False
     activity: str | None = None
     channel_lost: bool = False
-    elsewhere: str | None = None  # another daemon, whose it is
-    members: int = 0  # processes of its tree that the last scan found
+    elsewhere: str | None = None  # the other daemon that watches it
+    members: int = 0  # processes of its tree in the last scan
     unread: timedelta | None = None
     unread_why: str = ""
-    halt: str | None = None  # why a person stopped it on purpose, if so; and for how long in this silence
+    halt: str | None = None  # how a person stopped it on purpose, if so; and for how long during this silence
     halted: timedelta = ZERO
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict and the line that gave it, in words for `why`.
+    """A verdict and its explanation, as text for `why`.
 
-    `overdue`: STARTING for longer than the limit. `stands`: so long nothing but a new word or a new look at the process
-    can change it, and a beat that only renews makes that longer. Zero: to be judged again by the next look.
+    `overdue`: STARTING for longer than the limit. `stands`: how long only a new beat or a new check of the process can
+    change it; a bare beat extends that. Zero: to be judged again in the next sweep.
     """
 
     verdict: Verdict
@@ -73,7 +73,7 @@ class Judgement:
 
 
 def judge(seen: Observation, policy: Policy) -> Judgement:
-    """Say what a look means, by the first of the nine lines that fits.
+    """Return the verdict, by the first of the nine lines that applies.
 
     1 GONE, 2 UNKNOWN, 3 STARTING, 4 EXPIRED, 5 LINGERING, 6 WAITING, 7 HEALTHY, 8 LATE, 9 STALLED. An agent that is
     only queued is never judged: it has not been started yet.
@@ -100,7 +100,7 @@ def _elsewhere(seen: Observation, policy: Policy) -> Judgement | None:
 
 
 def left_to_another(holder: str) -> str:
-    """The line of an agent that another daemon of this host watches."""
+    """The explanation for an agent that another daemon of this host watches."""
     return f"watched by {holder}, not by this daemon"
 
 
@@ -119,7 +119,7 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     limit = max(policy.start_limit, seen.after) if seen.promised else policy.start_limit
     waited = seen.age - seen.forgiven
     if seen.presence is Presence.NO_PID and not seen.promised and seen.members:
-        return None  # no process id was registered, and it needs none
+        return None  # no pid was registered, and it needs none
     if seen.presence is Presence.NO_PID and not (seen.promised and seen.has_beaten):
         what = "no pid registered yet"
     elif seen.promised and not seen.has_beaten:
@@ -127,7 +127,7 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     else:
         return None
     if seen.asks is not None:
-        return None  # it waits for a person, not we for it
+        return None  # it waits for a person
     if waited < limit:
         return Judgement(Verdict.STARTING, f"{what}: {span(waited)} of {span(limit)}{_not_counted(seen.forgiven)}")
     if seen.unprompted is not None:
@@ -137,7 +137,7 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     after = f"{span(waited)}{_not_counted(seen.forgiven)}"
     if (held := _halted(seen, policy)) is not None:
         return held
-    if seen.activity is not None and waited - limit < policy.busy_limit:  # it has started, whatever it says
+    if seen.activity is not None and waited - limit < policy.busy_limit:  # it has started, although it has not beaten
         busy = f"{seen.activity} (accepted for {span(policy.busy_limit)})"
         return Judgement(Verdict.STARTING, f"{what} after {after}, but {busy}")
     return Judgement(Verdict.STARTING, f"{what} after {after} (limit {span(limit)})", overdue=True)
@@ -201,7 +201,7 @@ def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
 
 
 def _halted(seen: Observation, policy: Policy) -> Judgement | None:
-    """A person stopped it on purpose: waited for, up to a limit."""
+    """WAITING, up to a limit, for an agent that a person stopped on purpose."""
     if seen.halt is None or seen.halted >= policy.wait_limit:
         return None
     return Judgement(Verdict.WAITING, f"{seen.halt} (waited for up to {span(policy.wait_limit)})")
@@ -223,7 +223,7 @@ def _late(seen: Observation, policy: Policy) -> Judgement | None:
 
 
 def overdue(silence: timedelta, after: timedelta, progress_age: timedelta | None, policy: Policy) -> timedelta:
-    """How long it is too silent, or its progress stands still for too long: a beating one is silent for no time."""
+    """By how much its silence, or the standstill of its progress, exceeds its limit; the larger of the two."""
     silent = silence - after
     return silent if progress_age is None else max(silent, progress_age - policy.progress_limit)
 
@@ -245,7 +245,7 @@ def _up_to(limit: timedelta) -> str:
 
 
 def quiet(silence: timedelta, after: timedelta, forgiven: timedelta = ZERO) -> str:
-    """The line of a healthy agent that promised beats; `silence` without what is forgiven of it."""
+    """The explanation for a healthy agent that promised beats; `silence` excludes what is forgiven."""
     return f"silent for {span(silence)} of {span(after)}{_not_counted(forgiven)}"
 
 
@@ -254,7 +254,7 @@ def _not_counted(forgiven: timedelta) -> str:
 
 
 def span(duration: timedelta) -> str:
-    """A duration as people say it: 0.4s, 42s, 3m20s, 2h05m, 3d4h."""
+    """A duration for people: 0.4s, 42s, 3m20s, 2h05m, 3d4h."""
     seconds = duration.total_seconds()
     if seconds < 0:
         return f"-{span(-duration)}"

@@ -1,25 +1,25 @@
-"""What one agent's words tell of another's silence. Pure.
+"""What one agent's beats say about another's silence. Pure.
 
-An agent that alone is silent has stalled; one that is silent with all others has perhaps lost what all of them need:
-the provider, the network, us. At different phases one is late long before the others are, so a look that finds one
-late of six proves neither. What tells is whether the others have been heard since the first of them could have been
-cut off.
+An agent that alone is silent has stalled; one that is silent with all others may have lost what all of them need: the
+provider, the network, the daemon. As agents beat at different phases, one is late long before the others, so a check
+that finds one of six late proves neither. The evidence is whether the others have been heard since the first of them
+could have been cut off.
 """
 
 from dataclasses import dataclass
 from datetime import timedelta
 
 ZERO = timedelta()
-NARROW, WIDE = 16, 4  # parts of a limit by which beats may come later than they used to; wide, after a first kill
+NARROW, WIDE = 16, 4  # beats may come later than usual by 1/NARROW of the limit; by 1/WIDE after a first kill
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """One agent as the silence of another sees it.
+    """One agent as a witness of another's silence.
 
-    `quiet`: watched since its last word, or since its registration. `pause`: the longest of its last pauses between two
-    words; None: not known. `age`: watched since its registration. `returned`: so long ago it spoke again after it had
-    missed its own rhythm; None: it did not.
+    `quiet`: watched time since its last beat, or since its registration. `pause`: the longest of its recent pauses
+    between two beats; None: not known. `age`: watched time since its registration. `returned`: how long ago it beat
+    again after it had missed its own interval; None: it did not.
     """
 
     owner: int
@@ -31,29 +31,29 @@ class Witness:
 
     @property
     def rhythm(self) -> timedelta:
-        """Within which its next beat is expected: half of its limit if its interval is not known."""
+        """The time within which its next beat is expected: half of its limit if its interval is not known."""
         return min(self.after, self.after / 2 if self.pause is None else self.pause)
 
 
 def cut_off(silent: Witness, *, again: bool = False) -> timedelta:
-    """At the latest so long ago it was cut off, if it was: its next word would have come then.
+    """The latest it can have been cut off, as a time ago: its next beat would have come then.
 
-    `again`: another one was ended for silence a short time before. Then more is allowed: not all need to lose at the
-    same instant what all of them need.
+    `again`: another agent was killed for silence shortly before. Then more time is allowed, as a common cause need not
+    hit all agents at the same instant.
     """
     return silent.quiet - min(silent.after, silent.rhythm + silent.after / (WIDE if again else NARROW))
 
 
 def comes_back(silent: Witness) -> timedelta:
-    """So long it may still be silent when others are heard again after an outage: its phase is another."""
+    """How long it may still be silent after others are heard again following an outage: its phase differs."""
     return min(silent.after, silent.rhythm + silent.after / NARROW)
 
 
 def heard(other: Witness, silent: Witness, since: timedelta) -> bool | None:
-    """Whether the other was heard `since` so long: a witness that only one is silent, or (False) that both are.
+    """Whether the other agent was heard within `since`: True shows that only one is silent, False that both are.
 
-    Both were, too, where it has only just come back: the silent one may take its rhythm for that. None where it tells
-    nothing: it came later, or speaks so seldom that there is no waiting for its word.
+    Also False if the other has only just come back: the silent one is given its interval to do so too. None: no
+    evidence, because the other was registered later or beats too rarely to wait for it.
     """
     if other.quiet < min(since, other.age):
         return other.returned is None or other.returned >= comes_back(silent)

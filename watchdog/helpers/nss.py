@@ -1,8 +1,8 @@
-"""Questions to NSS, which may take minutes: a directory server (sssd, LDAP) that is away.
+"""NSS lookups, which may take minutes while a directory server (sssd, LDAP) is unreachable.
 
-Each has a daemon thread of its own (`threads`), at most `MOST` at a time. No question holds the interpreter's lock:
-`os.getgrouplist` of CPython 3.11 does while NSS is asked (seen: every other thread stood still), so libc is called by
-ctypes, which lets the lock go.
+Each lookup has its own daemon thread (`threads`), at most `MOST` at a time. No lookup holds the interpreter lock:
+`os.getgrouplist` of CPython 3.11 does (observed: every other thread stood still), so libc is called through ctypes,
+which releases the lock.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.transient_units import Account
 
 _clock = Clock()
-NOBODY = 65534  # the group of a uid that has no entry in passwd
-MOST = 64  # questions that may wait for an answer at once
-GROUPS = 65_536  # of one person: NGROUPS_MAX of Linux
-FRESH = 60.0  # seconds that the gid of a group is believed
-FIRST = 0.25  # seconds that the first question for a group may keep its caller waiting
-USER_SECONDS = 3.0  # for the uid of one user
+NOBODY = 65534  # the group of a uid without an entry in passwd
+MOST = 64  # lookups at a time
+GROUPS = 65_536  # per user: NGROUPS_MAX of Linux
+FRESH = 60.0  # seconds for which the gid of a group is cached
+FIRST = 0.25  # seconds that a caller waits for the first lookup of a group
+USER_SECONDS = 3.0  # to look up the uid of one user
 T = TypeVar("T")
 _libc = ctypes.CDLL(None)
 
 
 def ask(question: Callable[[], T]) -> "asyncio.Future[T]":
-    """Its answer, or what it raises. Whoever waits no longer leaves the thread behind."""
+    """Run a lookup in a thread; the future has its result or exception. A cancelled wait leaves the thread running."""
     if threads.count(threads.NSS) >= MOST:
         refused: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         refused.set_exception(OwnerCallFailed("not_started", f"{MOST} questions to NSS have no answer yet"))
@@ -43,7 +43,7 @@ def ask(question: Callable[[], T]) -> "asyncio.Future[T]":
 
 
 class Group:
-    """The gid of a group by its name, as NSS said last; asking again delays no caller."""
+    """The gid of a group by its name, from the last answer of NSS; refreshing it delays no caller."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -53,9 +53,9 @@ class Group:
         self._lock = threading.Lock()
 
     def gid(self) -> int | None:
-        """None: there is no such group, or NSS has not answered yet.
+        """The gid; None if there is no such group, or if NSS has not answered yet.
 
-        A question for a group that is not known waits `FIRST` seconds, unless a former one has no answer yet.
+        For an unknown group this waits up to `FIRST` seconds, unless an earlier lookup is still waiting.
         """
         with self._lock:
             question, known = self._question, self._gid is not None
@@ -82,12 +82,12 @@ _groups: dict[str, Group] = {}
 
 
 def gid_of(group: str) -> int | None:
-    """The gid of a group, for a caller that must not wait. See `Group.gid`."""
+    """The gid of a group for callers that must not block. See `Group.gid`."""
     return _groups.setdefault(group, Group(group)).gid()
 
 
 def groups_of(name: str, gid: int) -> list[int]:
-    """As os.getgrouplist(name, gid); other threads run meanwhile. Raises OSError."""
+    """Like os.getgrouplist(name, gid), but other threads can run meanwhile. Raises OSError."""
     room = 64
     while room <= GROUPS:
         found, count = (ctypes.c_uint * room)(), ctypes.c_int(room)
@@ -98,7 +98,7 @@ def groups_of(name: str, gid: int) -> list[int]:
 
 
 def person(uid: int) -> tuple[Account, list[int]]:
-    """Home, groups and a clean environment of a uid. Raises OwnerCallFailed."""
+    """The account (with home and a clean environment) and the groups of a uid. Raises OwnerCallFailed."""
     if os.geteuid() not in (0, uid):
         raise OwnerCallFailed("not_permitted", f"a daemon of uid {os.geteuid()} cannot act as uid {uid}")
     try:
@@ -121,16 +121,16 @@ def person(uid: int) -> tuple[Account, list[int]]:
 
 
 class UserLookup:
-    """The uids of users by their names. NSS may take minutes (a directory server that is away): one question each."""
+    """The uids of users by name. NSS may take minutes, so there is only one lookup at a time for each name."""
 
     def __init__(self) -> None:
         self._asked: dict[str, asyncio.Future[int | None]] = {}
         self._known: dict[str, int] = {}
 
     async def uid(self, user: str) -> int:
-        """Of that user; of none ourselves. While NSS does not answer, what it said last.
+        """The uid of that user; our own for an empty name. While NSS does not answer, the last known uid.
 
-        Raises OwnerCallFailed: there is no such user (any more), or nothing is known yet.
+        Raises OwnerCallFailed if there is no such user (any more), or if there was no answer yet.
         """
         if not user:
             return os.geteuid()

@@ -1,10 +1,10 @@
-"""The daemon's side of the owners' helpers: start one a uid, ask it with a deadline, end and replace a late one.
+"""The daemon's side of the owners' helpers: one per uid, called with a deadline, killed and replaced if late.
 
-The daemon opens no path of an owner; it asks here. What comes back are the words of that uid: they never decide about
-another uid's process or path, and no answer is missing evidence, never proof. A helper that hangs delays no other
-owner, because every owner has a process of its own; a hook run has one to itself. Such a process is a transient unit
-where systemd runs us as the host's daemon (`units`), else our child. One that is not asked for a while is ended, and
-there are only so many (`vacancies`). What a helper may not do is in `owner.confinement`.
+The daemon opens no path of an owner; helpers do. Their answers are claims of that uid: they never decide about another
+uid's process or path, and a missing answer is missing evidence, not proof. A hanging helper delays no other owner, as
+every owner has a separate process, and so has every hook run. Each is a transient unit if systemd runs us as the host's
+daemon (`transient_units`), else our child. Idle helpers are ended, and their number is limited (`vacancies`). Their
+restrictions are in `owner.confinement`.
 """
 
 import asyncio
@@ -33,19 +33,19 @@ from watchdog.host.children import Child
 from watchdog.telemetry.logger import EventLogger
 
 HELPER = ("-I", "-m", "watchdog.owner.helper")
-LINE_LIMIT = 1 << 20  # bytes of one question and of one answer; as in the helper
-STUCK_LIMIT = 4  # ended helpers of one uid that do not go away (D state): beyond, that uid gets no new one
-TYPING = 10.0  # seconds for all keys that are typed into a pane
-LET_GO = 3.0  # seconds a lone helper has to end its tree when its caller no longer waits
-BACKSTOP = 10.0  # seconds a lone helper has, after the hook's deadline, to end the tree and answer
-UNIT_GONE = 2.0  # seconds that a killed unit takes to be gone; one in D state stays
-HOOK_DESCRIPTORS = 16  # of the limit for each hook at once: three pipes, twice while it is started, and a pidfd
-STDERR_KEPT = 2000  # bytes of a helper's last words
-# Seconds without a call after which a shared helper is ended: three sweeps. A helper has 13 MB; its start takes 0.1 s
-# of CPU, and as a transient unit 50 ms more.
+LINE_LIMIT = 1 << 20  # bytes of a request and of an answer; the same as in the helper
+STUCK_LIMIT = 4  # killed helpers of one uid that do not exit (D state); with more, that uid gets no new ones
+TYPING = 10.0  # seconds to type all keys into a pane
+LET_GO = 3.0  # seconds for a single-call helper to kill its tree when its caller stopped waiting
+BACKSTOP = 10.0  # seconds after a hook's deadline for a single-call helper to kill the tree and answer
+UNIT_GONE = 2.0  # seconds to wait for a killed unit to disappear; one in D state stays
+HOOK_DESCRIPTORS = 16  # per concurrent hook: three pipes, doubled while it starts, and a pidfd
+STDERR_KEPT = 2000  # bytes of a helper's last output on stderr
+# Seconds without a call after which a shared helper is ended: three sweeps. A helper takes 13 MB; starting one takes
+# 0.1 s of CPU, and 50 ms more as a transient unit.
 IDLE = 30.0
 CONFINEMENTS = ("seccomp", "landlock")
-MOST = 64  # helpers at once, of all owners; 13 MB each
+MOST = 64  # helpers at a time for all owners together; 13 MB each
 
 
 @dataclass(eq=False, slots=True)
@@ -53,17 +53,17 @@ class _Helper:
     """One helper process and the calls that wait for it."""
 
     process: Child
-    unit: str | None = None  # the transient unit that it is, and `process` then only waits for it
+    unit: str | None = None  # its transient unit, if it is one; `process` then only waits for the unit
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     last_words: bytearray = field(default_factory=bytearray)
-    gone: bool = False  # no answer will come any more
-    retired: bool = False  # its end is being waited for
+    gone: bool = False  # there will be no more answers
+    retired: bool = False  # we are waiting for it to exit
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    idle: asyncio.TimerHandle | None = None  # runs while no caller waits for an answer
-    since: float = 0.0  # when that began, in the loop's seconds
+    idle: asyncio.TimerHandle | None = None  # set while no caller waits for an answer
+    since: float = 0.0  # since when it is idle, in the loop's time
 
     def lose(self, reason: str, message: str) -> None:
-        """No answer will come any more: fail whoever waits."""
+        """Fail all waiting calls: there will be no more answers."""
         self.gone = True
         for future in self.waiting.values():
             if not future.done():
@@ -72,7 +72,7 @@ class _Helper:
 
 
 def settings_for(settings: Settings) -> CleanupSettings:
-    """What the built-in hooks get of the configuration."""
+    """The part of the configuration that the built-in hooks need."""
     return CleanupSettings(
         roots=tuple(settings.cleanup.roots),
         trash_retention_hours=settings.cleanup.trash_retention_hours,
@@ -87,9 +87,9 @@ def settings_for(settings: Settings) -> CleanupSettings:
 class HelperPool:
     """The helpers of all owners.
 
-    `argv` starts a helper (tests give their own); `settings` go to the built-in hooks; `transient`: each is a unit;
-    `unconfined` is called, once for each, with the confinement that this host lacks and why. `user_of` gives the user
-    that a uid counts for: users share the places for helpers, not uids.
+    `argv` starts a helper (tests pass their own); `settings` are for the built-in hooks; `transient`: helpers are
+    transient units; `unconfined` is called once for each kind of confinement that this host lacks, with the reason.
+    `user_of` returns the user that a uid belongs to: the places for helpers are shared among users, not uids.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class HelperPool:
         self._argv = tuple(argv) if argv else (sys.executable, *HELPER)
         self.settings = settings or hooks.CleanupSettings()
         self._shared: dict[int, _Helper] = {}
-        # By uid; a lock lives as long as a caller has it or waits for it.
+        # By uid; a lock exists while a caller holds it or waits for it.
         self._starting: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._ending: dict[int, set[asyncio.Task[None]]] = {}
         self._alone: set[_Helper] = set()
@@ -122,15 +122,15 @@ class HelperPool:
         self._closed = False
 
     def apply(self, settings: Settings) -> None:
-        """What the built-in hooks go by from now on."""
+        """Use these settings for the built-in hooks from now on."""
         self.settings = settings_for(settings)
 
     async def call(self, uid: int, call: str, args: Mapping[str, object], timeout: float) -> Any:
-        """Ask the shared helper of `uid`, all within `timeout` seconds.
+        """Call the shared helper of `uid`; `timeout` (seconds) covers everything.
 
-        A helper that dies under another's late call is replaced and asked again within the same deadline, so calls must
-        be repeatable. Raises OwnerCallFailed: `late`, `lost`, `not_started`, `not_permitted`, `too_long`, `garbled`,
-        `closed`, or the helper's own word.
+        If the helper is killed because another call is late, it is replaced and called again within the same deadline,
+        so calls must be repeatable. Raises OwnerCallFailed with `late`, `lost`, `not_started`, `not_permitted`,
+        `too_long`, `garbled`, `closed`, or the helper's own reason.
         """
         helper: _Helper | None = None
         try:
@@ -151,9 +151,9 @@ class HelperPool:
     async def call_in_fresh_helper(
         self, uid: int, call: str, args: Mapping[str, object], timeout: float, option: str = "--alone"
     ) -> Any:
-        """Ask a helper that is started for this call and ended after it, whatever happens. Raises as `call` does.
+        """Call a helper that is started for this call only and always ended afterwards. Raises the errors of `call`.
 
-        `option`: `--command` where a program of the operator's or the owner's is run, which is not confined.
+        `option`: `--command` to run a program of the operator or the owner, which is not confined.
         """
         helper: _Helper | None = None
         try:
@@ -170,10 +170,10 @@ class HelperPool:
                 self._retire(uid, helper, patience=0.0)
 
     async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
-        """One try of one hook, as the owner, in a helper of its own. A helper that fails is `failed` or `timeout`.
+        """One attempt at one hook, as the owner, in a separate helper. A failing helper gives `failed` or `timeout`.
 
-        As many at once as there are descriptors for, shared among users as places for helpers are; of those that wait
-        the time does not run.
+        The number of concurrent hooks is limited by file descriptors and shared among users like the places for
+        helpers. Waiting for a place does not count towards the hook's timeout.
         """
         seconds = spec.timeout.total_seconds()
         args: dict[str, object] = {"context": hooks.context_json(context), "timeout_seconds": seconds}
@@ -185,8 +185,10 @@ class HelperPool:
             return _with_place(spec, context, await self._result(context.owner_uid, name, args, seconds))
 
     async def type_keys(self, uid: int, pid: int, start_ticks: int, keys: Sequence[str], *, clear: bool = False) -> str:
-        """Type into the pane of that process of `uid`; what was done, in words. Raises as `call` does, and as
-        `owner.terminals.panes` (`clear`, too). In a helper of its own: what is typed must not be typed again.
+        """Type into the pane of that process of `uid`; returns a description of what was done.
+
+        Uses a separate helper, as keys must never be typed twice. `clear` and further errors: see
+        `owner.terminals.panes`; also raises the errors of `call`.
         """
         args = {"pid": pid, "start_ticks": start_ticks, "keys": list(keys), "clear": clear}
         done = await self.call_in_fresh_helper(uid, "type_keys", args, TYPING)
@@ -195,11 +197,11 @@ class HelperPool:
     async def run_notice(
         self, command: Sequence[str], name: str, event: str, seconds: float, uid: int | None = None
     ) -> HookResult:
-        """The command of `[notify]` for one event (`event` is its JSON), as our own uid, in a helper of its own.
+        """Run the command of `[notify]` for one event (`event` is its JSON) as our own uid, in a separate helper.
 
-        Or as `uid`: a nudge is the owner's.
+        With `uid`, run it as that user: a nudge belongs to the owner.
 
-        Never as a child of the service itself, which is closed in: the command could then reach no network or disk.
+        It is never a child of the service itself, whose sandbox would deny the command network and disk.
         """
         args = {"command": list(command), "name": name, "event": event, "timeout_seconds": seconds}
         return await self._result(os.geteuid() if uid is None else uid, "notify_command", args, seconds)
@@ -217,7 +219,7 @@ class HelperPool:
             )
 
     async def close(self) -> None:
-        """End every helper. Calls that still wait fail with `closed`."""
+        """End all helpers. Waiting calls fail with `closed`."""
         self._closed = True
         for uid, helper in list(self._shared.items()):
             helper.lose("closed", "the daemon is stopping")
@@ -241,7 +243,9 @@ class HelperPool:
             return helper
 
     async def _person(self, uid: int) -> tuple[Account, list[int]]:
-        """One question to NSS for each uid at a time; a caller's deadline ends that caller's wait alone."""
+        """The account of a uid, with one NSS lookup per uid at a time; a caller's deadline ends only that caller's
+        wait.
+        """
         if uid not in self._persons:
             self._persons[uid] = nss.ask(partial(nss.person, uid))
         asked = self._persons[uid]
@@ -265,7 +269,9 @@ class HelperPool:
     async def _started(
         self, person: Account, groups: Sequence[int], options: Sequence[str], lifetime: float | None
     ) -> _Helper:
-        """Root's daemon starts each as root, and it becomes its owner itself: see `confinement.become`."""
+        """Start a helper. Root's daemon starts it as root, and the helper changes its own uid: see
+        `confinement.become`.
+        """
         uid, unit = person.uid, None
         argv = [*self._argv, *options]
         if uid != os.geteuid():
@@ -293,7 +299,7 @@ class HelperPool:
         return helper
 
     def _make_room(self) -> None:
-        """End the shared helper that has been idle for the longest time, if any is."""
+        """End the shared helper that has been idle longest, if any."""
         idle = [one for one in self._shared.items() if one[1].idle is not None]
         if idle:
             self._end_idle(*min(idle, key=lambda one: one[1].since))
@@ -317,7 +323,7 @@ class HelperPool:
         assert stdin is not None
         try:
             stdin.write(request)
-            with contextlib.suppress(ConnectionError):  # it is gone: the listener says so with its last words
+            with contextlib.suppress(ConnectionError):  # it exited: the listener reports that with its last output
                 await stdin.drain()
             reply = await future
         finally:
@@ -329,7 +335,7 @@ class HelperPool:
         raise OwnerCallFailed(str(reply.get("error"))[:64], hooks.printable(str(reply.get("message")))[:2000])
 
     def _rest(self, helper: _Helper) -> None:
-        """A shared helper that no caller waits for ends after a while."""
+        """Start the idle timer of a shared helper that no caller waits for."""
         uid = next((one for one, shared in self._shared.items() if shared is helper), None)
         if uid is None or helper.waiting or helper.gone:
             return
@@ -340,14 +346,16 @@ class HelperPool:
             self._make_room()
 
     def _note_lacking(self, lacking: object) -> None:
-        """What the first answer of a helper says of this host; the helper may belong to any user, so it is bounded."""
+        """Report the missing confinement that a helper's first answer lists. Any user may own the helper: limit the
+        size.
+        """
         for kind, why in lacking.items() if isinstance(lacking, dict) else ():
             if kind in CONFINEMENTS and kind not in self._lacking and self._log is not None:
                 self._lacking.add(kind)
                 self._log.event("helper.unconfined", kind=kind, why=hooks.printable(str(why))[:200])
 
     async def _listen(self, uid: int, helper: _Helper) -> None:
-        """Hand answers to whoever waits, until the helper closes its output or says what it must not."""
+        """Pass answers to the waiting calls until the helper closes its output or sends an invalid answer."""
         stdout = helper.process.stdout
         assert stdout is not None
         try:
@@ -365,16 +373,16 @@ class HelperPool:
             self._retire(uid, helper)
 
     async def _let_go(self, helper: _Helper) -> None:
-        """Close its stdin, at which a lone helper ends its hook's tree, and give it the time for that.
+        """Close its stdin, which makes a single-call helper kill its hook's tree, and give it time for that.
 
-        A bare KILL would leave that tree running unwatched.
+        KILL alone would leave that tree running unwatched.
         """
         assert helper.process.stdin is not None
         helper.process.stdin.close()
         await asyncio.wait([asyncio.ensure_future(helper.process.wait())], timeout=LET_GO)
 
     def _retire(self, uid: int, helper: _Helper, patience: float = 1.0) -> None:
-        """Take a helper out of use and wait for its end in the background: in D state even KILL may take for ever."""
+        """Take a helper out of use and wait for its exit in the background: in D state even KILL may take forever."""
         if self._shared.get(uid) is helper:
             del self._shared[uid]
         if helper.retired:
@@ -388,13 +396,13 @@ class HelperPool:
         task.add_done_callback(partial(self._ended, uid))
 
     def _ended(self, uid: int, task: asyncio.Task[None]) -> None:
-        """Nothing is kept of a uid that has no helper: a user has 65,536 of them (subuid(5))."""
+        """Forget a uid without helpers: a user may have 65,536 uids (subuid(5))."""
         self._ending[uid].discard(task)
         if not self._ending[uid]:
             del self._ending[uid]
 
     async def _bury(self, uid: int, helper: _Helper, patience: float) -> None:
-        """Its place is free when it is gone, or when KILL has had its time: one in D state must delay no other."""
+        """Free its place once it has exited, or some time after KILL: one in D state must not delay others."""
         burial = asyncio.ensure_future(_buried(helper, patience))
         try:
             await asyncio.wait([burial], timeout=patience + 2 * UNIT_GONE)
@@ -407,14 +415,14 @@ class HelperPool:
 
 
 def _no_answer(call: str, args: Mapping[str, object], uid: int, seconds: float) -> str:
-    """What a late helper was asked, and about which path: there a disk, a mount or a server hangs, perhaps."""
+    """The error for a late helper, naming the call and the path, where a disk, mount or server may hang."""
     path = args.get("path")
     about = f" about {hooks.printable(path)}" if isinstance(path, str) else ""
     return f"no answer to {call}{about} for uid {uid} in {seconds:g} s"
 
 
 def _with_place(spec: HookSpec, context: HookContext, result: HookResult) -> HookResult:
-    """A hook that timed out names the path that it was at work in."""
+    """Add the path that a hook was working in to its timeout message."""
     built_in = hooks.BUILT_IN.get(spec.run or "")
     own = None if built_in is None else built_in.directory(context)
     place = own or (context.worktree if spec.command is not None else None)
@@ -434,21 +442,21 @@ async def _keep_words(helper: _Helper) -> None:
 
 
 async def _buried(helper: _Helper, patience: float) -> None:
-    """Wait until the process is reaped, and close its pipes: a child of it may hold their other ends.
+    """Wait until the process is reaped, and close its pipes, as a child of it may hold the other ends.
 
-    One that is ending by itself gets `patience` seconds: signalling it would race asyncio's own wait for it.
+    A process that is already exiting gets `patience` seconds: a signal would race asyncio's own wait for it.
     """
     assert helper.process.stdin is not None
     helper.process.stdin.close()
     ended = asyncio.ensure_future(helper.process.wait())
     try:
         if not (await asyncio.wait([ended], timeout=patience))[0]:
-            if helper.unit is not None:  # ending `systemd-run` alone would leave the unit to itself
+            if helper.unit is not None:  # killing only `systemd-run` would leave the unit running
                 await transient_units.end(helper.unit)
                 await asyncio.wait([ended], timeout=UNIT_GONE)
             if helper.process.returncode is None:
                 helper.process.kill()
-        # From 3.12 on wait() also waits for the pipes, which another process may hold: the return code is enough.
+        # Since 3.12 wait() also waits for the pipes, which another process may hold: poll the return code instead.
         while helper.process.returncode is None:
             await asyncio.wait([ended], timeout=1.0)
     finally:
@@ -456,5 +464,5 @@ async def _buried(helper: _Helper, patience: float) -> None:
         for task in helper.tasks:
             task.cancel()
         await asyncio.gather(*helper.tasks, return_exceptions=True)
-        # A process that the helper left behind may hold the other ends open: the loop would keep ours for ever.
+        # A process left behind by the helper may hold the other ends open: the loop would keep ours forever.
         helper.process.close()

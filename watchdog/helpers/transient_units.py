@@ -1,8 +1,8 @@
-"""An owner's helper as a transient unit of systemd: how it is started, and how it is ended whole.
+"""An owner's helper as a transient systemd unit: how to start it, and how to kill all of it.
 
-The daemon's own service may touch nothing but its directories, and its children inherit that; a unit of its own gets
-none of it. `systemd-run --pipe` hands our pipes to the unit, so the helper speaks as a child would and sees when we are
-gone; `--wait` lives as long as the unit does. Measured with systemd 252: 52 ms for a start.
+The daemon's own service may write to nothing but its directories, and its children inherit that; a separate unit does
+not. `systemd-run --pipe` passes our pipes to the unit, so the helper talks to us like a child and notices when we exit;
+with `--wait`, `systemd-run` lives as long as the unit. Measured with systemd 252: a start takes 52 ms.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from dataclasses import dataclass
 from watchdog.host import children
 
 SLICE = "agent-hooks.slice"
-END_LIMIT = 5.0  # seconds that `systemctl kill` may take to be taken by systemd
-AFTERWARDS = 15.0  # seconds beyond a lone helper's deadline until systemd ends its unit, whatever became of us
+END_LIMIT = 5.0  # seconds for systemd to accept a `systemctl kill`
+AFTERWARDS = 15.0  # seconds after a single-call helper's deadline at which systemd ends its unit, even without us
 MANAGERS = ("INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "NOTIFY_SOCKET", "SHELL", "MANAGERPID")
-# For each helper, the operator's and owners' own commands too. A command may reach the network and run what it likes:
-# it is theirs, and its deadline ends it whole.
+# For all helpers, including those that run commands of the operator or of owners. A command may use the network and
+# start processes: it is their own, and its deadline kills all of it.
 LIMITS = (
     "NoNewPrivileges=yes",
-    "KillMode=control-group",  # what a hook leaves behind is ended with it
+    "KillMode=control-group",  # kills the processes that a hook leaves behind
     "TimeoutStopSec=2",
-    "OOMScoreAdjust=500",  # before an agent, and long before the daemon
+    "OOMScoreAdjust=500",  # killed before an agent, and long before the daemon
     "TasksMax=512",
     "LimitCORE=0",
     "UMask=0077",
 )
-# For helpers that do our own work. None of these makes a mount namespace. With ProtectSystem=strict and ReadWritePaths=
-# each registered place is a mount of its own: the rename of a tree into its trash fails (EBUSY for a mount point, EXDEV
-# between two), and a place "is a mount point" and refused. Landlock confines the parsers instead.
+# For helpers that run our own code. None of these options creates a mount namespace: with ProtectSystem=strict and
+# ReadWritePaths= each registered place would be a mount of its own, so that renaming a tree into its trash fails (EBUSY
+# for a mount point, EXDEV between two), and a place is refused as a mount point. Landlock confines the parsers instead.
 CONFINED = (
     "CPUQuota=200%",
     "IPAddressDeny=any",
@@ -45,10 +45,10 @@ CONFINED = (
     "SystemCallFilter=~@clock @debug @keyring @module @mount @obsolete @raw-io @reboot @swap",
     "SystemCallErrorNumber=EPERM",
 )
-# The shared helper's parsers have 512 MiB each, a git at work on a million files 0.75 (`owner.confinement`). Cached
-# files count as well, and are given back under pressure.
+# The shared helper's parsers have 512 MiB each; git needs 0.75 GiB for a million files (`owner.confinement`). The page
+# cache counts as well, but is reclaimed under pressure.
 MEMORY = {False: "1G", True: "4G"}
-# Beside what it changes its uid by, which goes with that. Root's own helper: `owner.confinement.ROOT_WORKS`.
+# The capabilities to change its uid, which it then loses. For root's own helper: `owner.confinement.ROOT_WORKS`.
 BECOMES = "CAP_SETUID CAP_SETGID CAP_SETPCAP"
 ROOTS = {False: "CAP_DAC_READ_SEARCH CAP_SYS_PTRACE", True: ""}
 ROOTS[True] = f"{ROOTS[False]} CAP_DAC_OVERRIDE CAP_FOWNER CAP_CHOWN"
@@ -56,7 +56,7 @@ ROOTS[True] = f"{ROOTS[False]} CAP_DAC_OVERRIDE CAP_FOWNER CAP_CHOWN"
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom a helper works as; `known`: there is an entry in passwd."""
+    """The account that a helper runs as; `known`: it has an entry in passwd."""
 
     uid: int
     gid: int
@@ -65,23 +65,23 @@ class Account:
 
 
 def usable(managed: bool) -> bool:
-    """Whether helpers are units here: root's daemon that a systemd started. `managed`: a service manager listens.
+    """Whether helpers are units: only for root's daemon under systemd. `managed`: a service manager supervises us.
 
-    /run/systemd/system: sd_booted(3). A user's daemon needs none, as its own service is not closed in.
+    /run/systemd/system: sd_booted(3). A user's daemon needs no units, as its own service is not sandboxed.
     """
     return managed and os.geteuid() == 0 and os.path.isdir("/run/systemd/system")
 
 
 def name_for(uid: int) -> str:
-    """A name that no unit had before."""
+    """A unique unit name."""
     return f"agent-watchdog-helper-{uid}-{secrets.token_hex(6)}.service"
 
 
 def start_argv(name: str, person: Account, command: Sequence[str], lifetime: float | None) -> list[str]:
-    """The command that starts the unit and lives as long; `lifetime` in seconds, None: until its stdin ends.
+    """The command that starts the unit and waits for it; `lifetime` in seconds, None: until its stdin is closed.
 
-    The unit starts as root and `command` changes its uid itself: with User= that user could trace it while its
-    interpreter starts. It needs no entry in passwd.
+    The unit starts as root, and `command` changes its own uid: with User=, that user could trace it while its
+    interpreter starts. The uid needs no entry in passwd.
     """
     properties = [*LIMITS, f"UnsetEnvironment={' '.join(MANAGERS)}"]
     if "--command" not in command:
@@ -100,7 +100,7 @@ def start_argv(name: str, person: Account, command: Sequence[str], lifetime: flo
 
 
 async def end(name: str) -> None:
-    """KILL for the whole unit. Raises nothing: at the worst it ends with its stdin, or at its RuntimeMaxSec."""
+    """Send KILL to the whole unit. Never raises: the unit also ends with its stdin, or at its RuntimeMaxSec."""
     null = asyncio.subprocess.DEVNULL
     with contextlib.suppress(OSError, TimeoutError):
         process = await children.start(

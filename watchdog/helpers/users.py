@@ -1,7 +1,7 @@
-"""Reads /etc/subuid, once and when it changes, so that subordinate uids count for their user.
+"""Reads /etc/subuid at the start and after changes, so that subordinate uids count for their user.
 
-Its login names are looked up by NSS, which may take minutes: all of it happens in a thread that is never waited for,
-and until it has answered the former map holds. A file that cannot be read is reported, and each uid counts for itself.
+NSS lookups of its login names may take minutes, so everything runs in a thread that nothing waits for; meanwhile the
+previous map stays valid. If the file cannot be read, that is reported and each uid counts for itself.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from watchdog.helpers import nss
 from watchdog.telemetry.logger import EventLogger
 
 SUBUID = "/etc/subuid"
-EVERY = 10.0  # seconds between two looks at whether it has changed
-AT_START = 5.0  # seconds that the start waits for the first answer
+EVERY = 10.0  # seconds between two checks for changes
+AT_START = 5.0  # seconds that startup waits for the first answer
 MOST_BYTES = 1 << 20
 
 _Stamp = tuple[int, int, int, int]  # device, inode, size, ns of the last change
@@ -25,7 +25,7 @@ _Answer = tuple[_Stamp | None, UserMap, list[str]]
 
 
 class Users:
-    """The users of this host as far as shares go."""
+    """Maps the uids of this host to the users whose share they count for."""
 
     def __init__(
         self, clock: Clock, log: EventLogger, path: str = SUBUID, share: Callable[[UserMap], None] | None = None
@@ -42,18 +42,18 @@ class Users:
         self._share = share
 
     def user_of(self, uid: int) -> int:
-        """The uid of the user that a uid counts for."""
+        """The uid of the user that this uid counts for."""
         return self._map.user_of(uid)
 
     async def begin(self) -> None:
-        """Read the file before any client is served; a directory service that is away is not waited for."""
+        """Read the file before serving clients, without waiting for an unreachable directory service."""
         self.look()
         if self._asked is not None:
             await asyncio.wait([self._asked], timeout=AT_START)
         self.look()
 
     def look(self) -> None:
-        """Take over what was read meanwhile, and see now and then whether the file has changed. Does not block."""
+        """Use the map that was read meanwhile, and check from time to time for changes of the file. Does not block."""
         if self._asked is not None:
             if not self._asked.done():
                 return
@@ -88,7 +88,7 @@ class Users:
 
 
 def _read(path: str, former: _Stamp | None) -> _Answer | None:
-    """The map; None when the file is as it was. No file: no subordinate uids. Raises OSError."""
+    """The new map; None if the file is unchanged. Without a file there are no subordinate uids. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -1,8 +1,7 @@
-"""How many helpers, or hooks, there may be at once: of all owners, of each, and what is kept for the daemon's own uid.
+"""Limits the number of concurrent helpers or hooks: in total, per user, and reserved for the daemon's own uid.
 
-Where there is no place a call waits for one, with no limit of its own: its deadline ends that. Users that stop what
-holds their places hold them until its deadline: so each may take half of those that are free, and whoever comes next
-finds some, however many users have come before.
+Without a free place a call waits until its deadline. Users who suspend the processes in their places keep the places
+until the deadline; so each user may take only half of the free places, which always leaves some for the next user.
 """
 
 import asyncio
@@ -10,13 +9,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-KEPT = 8  # of the places that only the daemon's own uid takes: root's orders wait for no user's hooks
+KEPT = 8  # places only for the daemon's own uid: root's requests never wait for a user's hooks
 
 
 class Vacancies:
-    """`most` places, of one user half of those that are free.
+    """`most` places, of which one user may take half of the free ones.
 
-    `make_room` is called when one is waited for; `user_of` gives the user that a uid counts for.
+    `make_room` is called when a caller has to wait; `user_of` returns the user that a uid counts for.
     """
 
     def __init__(
@@ -31,12 +30,12 @@ class Vacancies:
 
     @property
     def wanted(self) -> bool:
-        """Whether a caller waits for a place."""
+        """Whether a caller is waiting for a place."""
         return bool(self._waiting)
 
     @asynccontextmanager
     async def place(self, uid: int) -> AsyncIterator[None]:
-        """Wait for a place and hold it meanwhile."""
+        """Wait for a place and hold it inside the `async with` block."""
         await self.take(uid)
         try:
             yield
@@ -54,14 +53,14 @@ class Vacancies:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was given in the same moment
+            if turn.done() and not turn.cancelled():  # a place was given at the same moment
                 self.give_back(uid)
             raise
         finally:
             self._waiting = [one for one in self._waiting if one[1] is not turn]
 
     def give_back(self, uid: int) -> None:
-        """A place is free. Of those that may have it the owner with the fewest takes it, of its calls the eldest."""
+        """Free a place. The waiting user with the fewest places gets it, for the oldest call, if allowed to."""
         self._taken[uid] -= 1
         if self._taken[uid] <= 0:
             del self._taken[uid]
@@ -72,7 +71,7 @@ class Vacancies:
             turn.set_result(None)
 
     def _is_free(self, uid: int) -> bool:
-        """Whether it may have one; a user without any may have the last one of those that are not kept."""
+        """Whether this uid may take a place; a user without any may take the last unreserved one."""
         free = self._most - self._taken.total()
         if uid == self._own:
             return free > 0
@@ -81,6 +80,6 @@ class Vacancies:
         return free > 0 and (mine == 0 or mine < free)
 
     def _users(self, uid: int) -> int:
-        """How many the user has that this uid counts for."""
+        """The number of places of the user that this uid counts for."""
         user = self._user_of(uid)
         return sum(count for one, count in self._taken.items() if self._user_of(one) == user)

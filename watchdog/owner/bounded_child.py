@@ -1,10 +1,9 @@
-"""One piece of work in a child process, with a deadline that ends its whole tree.
+"""Runs one piece of work in a child process, with a deadline at which its whole tree is killed.
 
-We are the subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): whatever double-forks or leaves its session becomes our child,
-so "no child left" (waitpid(2): ECHILD) proves that nothing is left. Only our own children are signalled, and a child's
-pid cannot be taken by another process before we have waited for it. The work is judged by the exit of its first
-process; a grandchild that keeps the output open is not waited for. When whoever called us goes away, the tree is ended
-too.
+This process is the subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): a process that double-forks or leaves its session
+becomes its child, so "no child left" (waitpid(2): ECHILD) proves that nothing is left. Only own children are signalled,
+and a child's pid cannot be reused before it has been waited for. The work is judged by the exit of its first process; a
+grandchild that keeps the output open is not waited for. When the caller goes away, the tree is killed too.
 
 Tests: tests/owner/test_command_hook.py, tests/owner/test_parsing.py, tests/owner/test_whereabouts.py.
 """
@@ -21,39 +20,39 @@ from dataclasses import dataclass, field
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 TERM_GRACE = 1.0  # seconds between TERM and KILL at the deadline
-END_LIMIT = 5.0  # seconds until we say that something cannot be ended (another uid's, D state)
-LOOK = 0.005  # seconds between two looks for children
+END_LIMIT = 5.0  # seconds until a process is reported as unkillable (another uid's, D state)
+LOOK = 0.005  # seconds between two checks for children
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Orphans below this process become its children. Raises OSError."""
+    """Make orphans below this process its children. Raises OSError."""
     if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def die_with_parent() -> None:
-    """KILL for this process when its parent dies; for a child right after fork."""
+    """Have this process get KILL when its parent dies; for a child right after fork."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 @dataclass(slots=True)
 class ChildResult:
-    """How the work went. `status` is the first process's wait status, None when the deadline ended it."""
+    """How the work went. `status` is the first process's wait status; None: it was killed at the deadline."""
 
     status: int | None = None
     output: dict[int, bytes] = field(default_factory=dict)
     late: bool = False
-    abandoned: bool = False  # the caller has gone; the answer is not read
-    leftovers: int = 0  # processes that the first one left behind and that were ended
-    survivors: int = 0  # processes that could not be ended
+    abandoned: bool = False  # the caller is gone; the answer is not read
+    leftovers: int = 0  # processes that the first one left behind and that were killed
+    survivors: int = 0  # processes that could not be killed
 
 
 def start(work: Callable[[], None], wired: dict[int, int]) -> int:
-    """Fork a child that leads its own session, has only `wired` (number -> descriptor) open, and does `work`.
+    """Fork a child that leads its own session, has only `wired` (number -> descriptor) open, and calls `work`.
 
-    Returns its pid. `work` may exec; what it raises ends the child with status 70.
+    Returns its pid. `work` may exec; if it raises, the child exits with status 70.
     """
     pid = os.fork()
     if pid:
@@ -61,7 +60,7 @@ def start(work: Callable[[], None], wired: dict[int, int]) -> int:
     try:
         os.setsid()
         die_with_parent()
-        # First up, out of the way of each other, then down to their numbers.
+        # First up to high numbers, so that they do not overwrite each other, then down to their own.
         copies = {number: os.dup2(fd, 100 + number) for number, fd in wired.items()}
         for number, copy in copies.items():
             os.dup2(copy, number, inheritable=True)
@@ -69,13 +68,13 @@ def start(work: Callable[[], None], wired: dict[int, int]) -> int:
         for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         work()
-    except BaseException:  # noqa: BLE001 a forked child must never run on in its parent's code
+    except BaseException:  # noqa: BLE001 a forked child must never continue in its parent's code
         os._exit(70)
     os._exit(0)
 
 
 def end(pid: int) -> int:
-    """KILL for a child that is not waited for yet, and its wait status; one that has ended keeps its own."""
+    """KILL a child that was not waited for yet, and return its wait status; one that has exited keeps its own."""
     if not _exited(pid):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -83,7 +82,7 @@ def end(pid: int) -> int:
 
 
 def end_strays(known: Collection[int]) -> None:
-    """KILL for children that came to this subreaper from one that has ended; wait for those that have ended."""
+    """KILL children that this subreaper inherited from one that has exited, and reap them if possible."""
     for pid in set(_children()) - set(known):
         with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)
@@ -91,7 +90,7 @@ def end_strays(known: Collection[int]) -> None:
 
 
 def how(status: int) -> str:
-    """A wait status, in words."""
+    """A wait status as text."""
     code = os.waitstatus_to_exitcode(status)
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
 
@@ -99,7 +98,7 @@ def how(status: int) -> str:
 def supervise(
     pid: int, outputs: dict[int, int], seconds: float, caller: int | None, grace: float = TERM_GRACE
 ) -> ChildResult:
-    """Wait for the child `pid`, keep what comes from `outputs` (descriptor -> bytes kept), then end what is left.
+    """Wait for the child `pid`, collect from `outputs` (descriptor -> bytes kept), then kill what is left.
 
     `caller` is a descriptor whose hang-up means that the caller no longer waits. `grace`: seconds that a late child
     has between TERM and KILL.
@@ -132,12 +131,14 @@ def supervise(
 
 
 def _exited(pid: int) -> bool:
-    """Has it exited? It stays a zombie, so its pid stays its own (waitid(2), WNOWAIT)."""
+    """Whether it has exited. It stays a zombie, so its pid is not reused (waitid(2), WNOWAIT)."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _drain(fd: int, limit: int, ran: ChildResult) -> bool:
-    """Read what is there, keep up to `limit` bytes; False at end of file. At most 4 MiB, so a flood cannot hold us."""
+    """Read available data, keep up to `limit` bytes; False at end of file. At most 4 MiB, so a flood cannot
+    block us.
+    """
     for _ in range(64):
         try:
             data = os.read(fd, 65536)
@@ -152,7 +153,7 @@ def _drain(fd: int, limit: int, ran: ChildResult) -> bool:
 
 
 def _children() -> list[int]:
-    """Our own children, orphans that came to us included (proc(5), /proc/PID/task/TID/children; we have one thread)."""
+    """Our own children, including adopted orphans (proc(5), /proc/PID/task/TID/children; we have one thread)."""
     own = os.getpid()
     try:
         with open(f"/proc/self/task/{own}/children", encoding="ascii") as children:
@@ -170,7 +171,7 @@ def _parent(pid: str) -> int:
 
 
 def _reap(first: int, ran: ChildResult) -> bool:
-    """Wait for whoever has ended. False when there is no child left."""
+    """Reap children that have exited. False when there is no child left."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -212,7 +213,7 @@ def pipe_pair() -> tuple[int, int]:
 
 
 def input_file(data: bytes) -> int:
-    """`data` as a readable descriptor that needs no writer: a hook that never reads cannot block us."""
+    """A descriptor to read `data` from, without a writer: a hook that never reads cannot block us."""
     fd = os.memfd_create("input", os.MFD_CLOEXEC)
     view = memoryview(data)
     while view:
@@ -222,7 +223,7 @@ def input_file(data: bytes) -> int:
 
 
 def close_all(descriptors: Sequence[int]) -> None:
-    """Close what is still open of these."""
+    """Close those that are still open."""
     for fd in descriptors:
         with contextlib.suppress(OSError):
             os.close(fd)

@@ -1,8 +1,8 @@
-"""A command of the configuration: JSON on stdin, a result or any words on stdout, judged by its exit status.
+"""Runs a configured command: JSON on stdin, a result or any text on stdout, judged by its exit status.
 
-A hook runs as the owner, that of `[notify]` as the daemon's uid, in a session of its own, with an environment made
-here, below a deadline that ends its whole tree.
-The marker of a living agent (AGENT_WATCHDOG_ID) is never passed on: the sweep would take the hook for the dead agent's.
+A hook runs as the owner, the `[notify]` command as the daemon's uid, in a session of its own, with an environment made
+here, and a deadline at which its whole tree is killed. The agent's marker (AGENT_WATCHDOG_ID) is never passed on: the
+sweep would take the hook for a process of the dead agent.
 """
 
 import json
@@ -19,7 +19,7 @@ ALLOWED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "
 
 
 def environment(context: HookContext) -> dict[str, str]:
-    """The allow-list, and the facts under names that no agent carries."""
+    """The allowed variables, and the facts under names that no agent carries."""
     kept = {key: os.environ[key] for key in ALLOWED if key in os.environ}
     facts = {
         "AGENT_WATCHDOG_HOOK": context.hook,
@@ -36,12 +36,12 @@ def environment(context: HookContext) -> dict[str, str]:
 
 
 def run_command(argv: Sequence[str], context: HookContext, seconds: float, caller: int | None) -> HookResult:
-    """Run one command hook to its end; never raises for what the command does."""
+    """Run one command hook to its end; failures of the command are results, not exceptions."""
     return _run(argv, json.dumps(hooks.context_json(context)), environment(context), seconds, caller)
 
 
 def run_notice(argv: Sequence[str], name: str, event: str, seconds: float, caller: int | None) -> HookResult:
-    """Run the command of `[notify]` for one event (`event` is its JSON) to its end; never raises for what it does."""
+    """Run the `[notify]` command for one event (`event` is its JSON); its failures are results, not exceptions."""
     kept = {key: os.environ[key] for key in ALLOWED if key in os.environ}
     return _run(argv, event, kept | {"AGENT_WATCHDOG_EVENT": name}, seconds, caller)
 
@@ -68,7 +68,7 @@ def _run(argv: Sequence[str], told: str, variables: dict[str, str], seconds: flo
 
 
 def judge(ran: bounded_child.ChildResult, out: bytes, err: bytes, seconds: float) -> HookResult:
-    """The result of a run: exit status 0 is done, or what the JSON says; anything else failed."""
+    """The result of a run: with exit status 0 the JSON's outcome or `done`; anything else is `failed` or `timeout`."""
     details: dict[str, object] = {}
     if ran.leftovers:
         details["leftover_processes_ended"] = ran.leftovers

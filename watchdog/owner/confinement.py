@@ -1,16 +1,16 @@
-"""What a helper may not do, whatever is done to it: tables, and one function for each of the kernel's mechanisms.
+"""Confines helpers, even compromised ones: tables, and one function per kernel mechanism.
 
-    become    another uid for good; until then the process is root's, so its owner never finds it traceable
-    seal      not dumpable, no new privileges, no capability but the named ones, no core
+    become    switch to another uid for good; the process is root's until then, so its owner can never trace it
+    seal      not dumpable, no new privileges, only the named capabilities, no core
     limit     memory and CPU time of this process (setrlimit(2))
-    filter_calls  seccomp(2): no tracing, mounting, namespaces, keys, BPF, io_uring, no sockets but AF_UNIX; or no exec
-    fence     landlock(7): which files, which programs
+    filter_calls  seccomp(2): no tracing, mounting, namespaces, keys, BPF, io_uring, only AF_UNIX sockets; or no exec
+    fence     landlock(7): which files and programs are allowed
 
-Each holds for the calling process and all that it starts, and cannot be taken back. A mechanism that the kernel lacks
-is named by `lacking`; a helper works without it.
+Each holds for the calling process and its descendants and cannot be undone. `lacking` names mechanisms that the kernel
+does not have; helpers work without them.
 
-A landlocked process cannot look at others' cwd, open files and memory (ptrace(2) access needs the same domain), by
-which occupancy is found: hooks are not fenced, parsers of foreign data and the programs that a hook runs are.
+A landlocked process cannot read other processes' cwd, open files and memory (ptrace(2) access needs the same domain),
+which the occupancy check needs: so hooks are not fenced, but parsers of foreign data and programs run by hooks are.
 """
 
 import ctypes
@@ -37,23 +37,23 @@ CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_SYS_PTRACE = 0
 CAP_LAST = 63
 CAPABILITY_VERSION = 0x20080522
 NOTHING: frozenset[int] = frozenset()
-# What uid 0's helper keeps; every other uid's has none. Agents of root run with all capabilities, and only SYS_PTRACE
-# shows their cwd, open files and environment to a process that has fewer (ptrace(2), access mode checking). The others
-# are what being root is for a person: agents of root work in homes of mode 0700, and what they unpack (tar, npm) keeps
-# foreign owners, so a temp dir of root's cannot be emptied without them. uid 0 can read and change those files anyway.
+# What uid 0's helper keeps; helpers of other uids have none. Root's agents run with all capabilities, and a process
+# with fewer needs SYS_PTRACE to see their cwd, open files and environment (ptrace(2), access mode checking). The others
+# are needed because root's agents work in homes of mode 0700, and what they unpack (tar, npm) keeps foreign owners, so
+# a temp dir of root's cannot be emptied without them. uid 0 can read and change those files anyway.
 ROOT_LOOKS = frozenset({CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE})
 ROOT_WORKS = ROOT_LOOKS | {CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_CHOWN}
 ROOT_PARSES = frozenset({CAP_DAC_READ_SEARCH})
 
 MEBIBYTE = 1 << 20
-# Private memory that may be written (RLIMIT_DATA; Linux 4.7 counts mappings too), for each process. Not RLIMIT_AS: git
-# maps packs of gigabytes to read them. Not RLIMIT_NPROC: it counts all processes of the uid, the owner's own included.
-PARSER_BYTES = 512 * MEBIBYTE  # the longest file that is parsed has 4 MiB; ruamel.yaml takes 60 times that
-PARSER_SECONDS = 30  # of CPU; a call is waited for 3 s, or 60 where it is a look of `reap`
-# `git status` of an index of a million files needs 0.5 to 0.75 GiB; hash-object and cat-file of a file of 420 MB less
-# than 0.25 (measured, git 2.39).
+# Private writable memory per process (RLIMIT_DATA; since Linux 4.7 it counts mappings too). Not RLIMIT_AS: git maps
+# packs of gigabytes to read them. Not RLIMIT_NPROC: it counts all processes of the uid, including the owner's own.
+PARSER_BYTES = 512 * MEBIBYTE  # the longest parsed file has 4 MiB; ruamel.yaml needs 60 times that
+PARSER_SECONDS = 30  # of CPU; the daemon waits 3 s for a call, or 60 s for one of `reap`
+# `git status` with an index of a million files needs 0.5 to 0.75 GiB; hash-object and cat-file of a file of 420 MB need
+# less than 0.25 (measured, git 2.39).
 WORK_BYTES = 3 << 30
-WORK_SECONDS = 3600  # of CPU; the deadline of a hook ends it long before
+WORK_SECONDS = 3600  # of CPU; a hook's deadline comes long before
 
 AF_UNIX = 1
 EPERM, ENOSYS, EAFNOSUPPORT = errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT
@@ -62,10 +62,10 @@ CLONE_NEW = 0x7E020000  # all CLONE_NEW* flags of clone(2)
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The numbers of system calls on one architecture (syscalls(2)); `audit` is what a filter sees of it."""
+    """The system call numbers of one architecture (syscalls(2)); `audit` is its number in a filter."""
 
     audit: int
-    foreign: int | None  # from here on numbers are those of another ABI (x32)
+    foreign: int | None  # numbers from here on belong to another ABI (x32)
     socket: int
     clone: int
     clone3: int
@@ -182,7 +182,7 @@ MACHINES = {
 }
 SECCOMP_MODE_FILTER = 2
 
-# landlock(7): rights by the ABI that knows them first.
+# landlock(7): rights by the ABI that introduced them.
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, TRUNCATE, REFER = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 13
 _RIGHTS = {1: (1 << 13) - 1, 2: REFER, 3: TRUNCATE}
 OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
@@ -190,32 +190,32 @@ READ = READ_FILE | READ_DIR
 REMOVE = 1 << 4 | 1 << 5
 ALL_TCP = 3  # bind, connect: ABI 4
 SCOPED = 3  # abstract sockets and signals outside: ABI 6
-LEAST_ABI = 2  # the first one can only forbid every rename from one directory to another
+LEAST_ABI = 2  # ABI 1 can only forbid all renames between directories
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same number on every architecture
 _PATH_BENEATH = 1
-# What an interpreter reads beside its own places: libraries, zones, names of users, the kernel's tables.
+# What an interpreter reads besides its own directories: libraries, time zones, user names, kernel tables.
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc", "/proc", "/nix/store", "/gnu/store")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1")
 
 
 def become(uid: int, gid: int, groups: Sequence[int], *, bounded: bool = True) -> None:
-    """Be that user from now on, `bounded`: without any capability for ever. Raises OSError.
+    """Switch to that user for good; `bounded`: also drop all capabilities from the bounding set. Raises OSError.
 
-    Started as root and changed here, a process is never one that its owner may trace: setuid(2) leaves it not dumpable.
-    One that is executed as that uid is traceable until it says otherwise: 0.1 s of an interpreter's start.
+    A process that is started as root and switched here can never be traced by its owner: setuid(2) leaves it not
+    dumpable. One that is executed as that uid is traceable until it forbids that: 0.1 s of an interpreter's start.
     """
     _prctl(PR_SET_DUMPABLE, 0)
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     if bounded:
-        drop_capabilities(NOTHING, only_bounding=True)  # while we still may
+        drop_capabilities(NOTHING, only_bounding=True)  # while it is still permitted
     os.setresuid(uid, uid, uid)
     _prctl(PR_SET_DUMPABLE, 0)
 
 
 def hide() -> None:
-    """No process of the same uid may trace this one, read its memory or take its descriptors (prctl(2)). No core.
+    """Forbid other processes of the uid to trace this one, read its memory or take its descriptors (prctl(2)). No core.
 
     Holds until the next execve(2).
     """
@@ -223,7 +223,7 @@ def hide() -> None:
 
 
 def seal(keep: frozenset[int]) -> None:
-    """Hidden, given nothing by a set-uid program, and of its capabilities those in `keep` are left. Raises OSError."""
+    """Hide, gain no privileges from set-uid programs, and keep only the capabilities in `keep`. Raises OSError."""
     hide()
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     drop_capabilities(keep)
@@ -231,7 +231,7 @@ def seal(keep: frozenset[int]) -> None:
 
 
 def drop_capabilities(keep: frozenset[int], *, only_bounding: bool = False) -> None:
-    """Of each set those in `keep` at most; the bounding set only where that is permitted (CAP_SETPCAP)."""
+    """Keep at most those in `keep` in each set; the bounding set changes only if permitted (CAP_SETPCAP)."""
     _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     for number in set(range(CAP_LAST)) - keep:
         _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
@@ -249,9 +249,9 @@ def drop_capabilities(keep: frozenset[int], *, only_bounding: bool = False) -> N
 
 
 def limit(memory: int, cpu_seconds: int) -> None:
-    """Beyond: MemoryError, or the end by SIGXCPU. Never above what holds already.
+    """Limit memory (beyond: MemoryError) and CPU time (beyond: SIGXCPU). Never raises existing limits.
 
-    An owner may lower these of a helper of theirs (prlimit(2)), which ends that helper alone.
+    An owner may lower the limits of a helper of theirs (prlimit(2)), which harms only that helper.
     """
     for kind, wanted in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, cpu_seconds)):
         _, hard = resource.getrlimit(kind)
@@ -261,7 +261,7 @@ def limit(memory: int, cpu_seconds: int) -> None:
 
 
 def program(machine: Machine, *, execute: bool, sockets: bool) -> bytes:
-    """The filter as BPF: each instruction is code, jumps if true and if false, and a constant (<linux/filter.h>)."""
+    """The filter in BPF: each instruction has a code, jumps if true and if false, and a constant (<linux/filter.h>)."""
     load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, refuse = 0x7FFF0000, 0x00050000
     code: list[tuple[int, int, int, int]] = [
@@ -275,7 +275,7 @@ def program(machine: Machine, *, execute: bool, sockets: bool) -> bytes:
     denied = [*machine.denied.values(), *(() if execute else machine.execute)]
     for number in denied if sockets else [*denied, machine.socket]:
         code += [(equal, 0, 1, number), (give, 0, 0, refuse | EPERM)]
-    # clone3's flags lie in memory, where a filter cannot look; without it libc takes clone (pthread_create(3)).
+    # clone3's flags are in memory, which a filter cannot read; without clone3 libc uses clone (pthread_create(3)).
     code += [(equal, 0, 1, machine.clone3), (give, 0, 0, refuse | ENOSYS)]
     code += [(equal, 0, 4, machine.clone), (load, 0, 0, 16), (any_bit, 0, 1, CLONE_NEW), (give, 0, 0, refuse | EPERM)]
     code += [(give, 0, 0, allow)]
@@ -285,9 +285,9 @@ def program(machine: Machine, *, execute: bool, sockets: bool) -> bytes:
 
 
 def filter_calls(*, execute: bool = True, sockets: bool = True) -> bool:
-    """Refuse (EPERM) what no helper needs; without `execute` also every program, without `sockets` all of them.
+    """Refuse (EPERM) calls that no helper needs; without `execute` also execve, without `sockets` all sockets.
 
-    For a process with one thread that is sealed. False where the kernel, or this architecture, has no such filter.
+    The process must be sealed and have one thread. False if the kernel or this architecture has no such filter.
     """
     machine = MACHINES.get(os.uname().machine)
     if machine is None or sys.maxsize < 1 << 32:
@@ -300,20 +300,20 @@ def filter_calls(*, execute: bool = True, sockets: bool = True) -> bool:
 
 @cache
 def landlock_abi() -> int:
-    """Which version of Landlock the kernel has; 0 for none, or when a container's filter hides it."""
+    """The kernel's Landlock version; 0: none, or a container's filter hides it."""
     return max(0, int(_libc.syscall(_CREATE, None, ctypes.c_size_t(0), 1)))
 
 
 def rights(abi: int) -> int:
-    """All rights on files that this version knows, but for ioctl on devices."""
+    """All rights on files that this version knows, except ioctl on devices."""
     return sum(bits for since, bits in _RIGHTS.items() if since <= abi)
 
 
 def fence(allowed: Iterable[tuple[str, int]], *, handled: int | None = None, network: bool = False) -> bool:
-    """Allow of the `handled` rights (None: all) those that are named, each path with what is below it.
+    """Of the `handled` rights (None: all) allow only those in `allowed`, for each path and everything below it.
 
-    Without `network` also no TCP, and no signal or abstract socket outside, where the kernel can tell. A path that is
-    not there is passed over. For a sealed process. False where there is no Landlock to do it.
+    Without `network` also forbid TCP, and signals and abstract sockets to processes outside, if the kernel can. Missing
+    paths are skipped. The process must be sealed. False if there is no usable Landlock.
     """
     abi = landlock_abi()
     if abi < LEAST_ABI:
@@ -349,7 +349,9 @@ def _allow(ruleset: int, path: str, granted: int) -> None:
 def parser_rules(
     places: Iterable[str], reads: Iterable[str] = (), removed: Iterable[str] = ()
 ) -> Iterator[tuple[str, int]]:
-    """For a process that reads and writes in `places` alone, reads in `reads`, removes in `removed`, runs nothing."""
+    """Rules for a process that reads and writes only in `places`, reads in `reads`, removes in `removed`, runs
+    nothing.
+    """
     abi = landlock_abi()
     own = (sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
     for path in dict.fromkeys((*SYSTEM, *own, *(entry for entry in sys.path if entry), *reads)):
@@ -363,20 +365,20 @@ def parser_rules(
 
 
 def only_runs(name: str, *others: str) -> Callable[[], object]:
-    """What a child does between fork(2) and execve(2), or a thread before it starts one, so that it runs that program
-    (or the others), and nothing else.
+    """A function for a child between fork(2) and execve(2), or for a thread before it starts one, that allows only that
+    program (or the others).
 
-    Its interpreter, where it is a script, and the dynamic loader belong to it. The loader can be made to map another
-    file as a program; that one has no network, no privileges and no way to trace all the same (`filter_calls`).
+    That includes a script's interpreter and the dynamic loader. The loader can be made to run another file as a
+    program; that still has no network, no privileges and no way to trace (`filter_calls`).
     """
     allowed = [(path, EXECUTE) for one in (name, *others) for path in _files_of(one)]
     return partial(fence, [("/", REFER), *allowed], handled=EXECUTE | REFER, network=True)
 
 
 def _files_of(name: str, depth: int = 0) -> Iterator[str]:
-    """What the kernel opens to execute a program: it, the interpreters that its first line names, the loaders.
+    """The files that the kernel opens to execute a program: itself, the interpreters in its first line, the loaders.
 
-    Each of that name on PATH: the first may be a script that runs the second.
+    Includes each file of that name on PATH: the first may be a script that runs the second.
     """
     yield from _LOADERS
     for path in _found(name):
@@ -396,13 +398,13 @@ def _interpreters(path: str) -> list[str]:
 
 
 def _found(name: str) -> list[str]:
-    """Where execvp(3) looks for that program, and it is."""
+    """The executables that execvp(3) would try for that program."""
     tried = [name] if "/" in name else [os.path.join(place, name) for place in os.get_exec_path()]
     return [path for path in tried if os.access(path, os.X_OK) and os.path.isfile(path)]
 
 
 def lacking() -> dict[str, str]:
-    """What of this the kernel does not have, each with what it means. It is tried in no process that goes on."""
+    """The mechanisms that the kernel lacks, each with an explanation. Checked without applying them."""
     found = {}
     if os.uname().machine not in MACHINES:
         found["seccomp"] = f"there is no table of system calls for {os.uname().machine}"

@@ -1,4 +1,4 @@
-"""Which conversation an agent's processes are in, as its program's own files say it now. It only looks."""
+"""Finds the conversation of an agent's processes in its program's own files. Read-only."""
 
 import contextlib
 import os
@@ -9,17 +9,17 @@ from watchdog.owner import parsing, proc_files
 from watchdog.owner.session_dirs import claude_directory
 from watchdog.owner.sources import claude
 
-MOST = 64  # processes that are looked at, the main one first
+MOST = 64  # processes that are checked, the main one first
 MOST_FILES = 1024  # open files of each
 
 
 def conversation(processes: list[list[int]]) -> dict[str, object] | None:
-    """The conversation of the first of these processes (pid and start ticks) that has one; None: it is not known.
+    """The conversation of the first of these processes (pid and start ticks) that has one; None: unknown.
 
     Claude Code's list names it by pid and start; Codex and Antigravity keep its file open.
     """
     for pid, ticks in processes[:MOST]:
-        with contextlib.suppress(OSError):  # gone, or not to be looked at
+        with contextlib.suppress(OSError):  # gone, or unreadable
             found = _of_claude(pid, ticks) or _by_open_files(pid)
             if found is not None and start_of(pid) == ticks:  # the pid has not been reused
                 return conversation_json(found)
@@ -35,7 +35,7 @@ def _of_claude(pid: int, ticks: int) -> Conversation | None:
 
 
 def _listed(directory: str, pid: int, ticks: int) -> tuple[str, str | None] | None:
-    """The conversation and the cwd that Claude Code's own list has for that very process."""
+    """The conversation and the cwd in Claude Code's own list for exactly that process."""
     for entry in claude.discover(directory):
         if (entry.pid, entry.ticks) == (pid, ticks) and entry.conversation is not None:
             return entry.conversation, entry.cwd

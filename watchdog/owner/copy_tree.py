@@ -1,4 +1,4 @@
-"""Copies of small trees of plain files, such as git's own record of a worktree, and whether a copy is still one."""
+"""Copies small trees of plain files, such as git's entry of a worktree, and compares them."""
 
 import hashlib
 import os
@@ -26,11 +26,11 @@ def _raise(error: OSError) -> None:
 
 
 def copy_file(source: str, target: str) -> None:
-    """Copy one file or link with mode and mtime, durably; `target` must not be there. Raises OSError, PathRefused."""
+    """Copy one file or link with mode and mtime, durably; `target` must not exist. Raises OSError, PathRefused."""
     if os.path.islink(source):
         os.symlink(os.readlink(source), target)
         return
-    # O_NONBLOCK: a FIFO would hold us for ever; it is refused instead.
+    # O_NONBLOCK: a FIFO would block for ever; it is refused instead.
     reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(reader).st_mode):
@@ -43,7 +43,8 @@ def copy_file(source: str, target: str) -> None:
                     view = view[os.write(writer, view) :]
             status = os.fstat(reader)
             os.fchmod(writer, stat.S_IMODE(status.st_mode))
-            # A file that is not older than the index is compared by content (racy git): a younger copy hides changes.
+            # Git compares a file by content if it is not older than the index (racy git): a younger copy would hide
+            # changes.
             os.utime(writer, ns=(status.st_atime_ns, status.st_mtime_ns))
             os.fsync(writer)
         finally:
@@ -58,7 +59,7 @@ def same(one: str, other: str) -> bool:
 
 
 def content(top: str) -> Iterator[tuple[str, bytes]]:
-    """Each name in it, with what it holds in short. Raises OSError."""
+    """Yield each name in the tree with its type or digest. Raises OSError."""
     for directory, names, files in paths.below(top, onerror=_raise):
         for name in [*names, *files]:
             path = os.path.join(directory, name)
@@ -67,7 +68,7 @@ def content(top: str) -> Iterator[tuple[str, bytes]]:
             elif name in names:
                 yield os.path.relpath(path, top), b"directory"
             elif not stat.S_ISREG(os.lstat(path).st_mode):
-                yield os.path.relpath(path, top), b"other"  # a FIFO would hold us for ever
+                yield os.path.relpath(path, top), b"other"  # not opened: a FIFO would block for ever
             else:
                 with open(path, "rb") as file:
                     yield os.path.relpath(path, top), b"file " + hashlib.file_digest(file, "sha256").digest()

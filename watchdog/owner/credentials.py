@@ -1,7 +1,7 @@
-"""The uids of the process that a call is about: a helper looks at its own user's processes alone.
+"""Checks the uids of the process that a call is about: a helper only inspects its own user's processes.
 
-The daemon has looked as well, but a moment ago: the process may have changed its uids since (gosu, sudo). What is read
-of it then (its environment, its open files) would be another user's word, followed with this user's rights.
+The daemon has checked too, but a moment ago: the process may have changed its uids since (gosu, sudo). Then its
+environment and open files would be another user's input, acted on with this user's rights.
 """
 
 import os
@@ -12,7 +12,9 @@ from watchdog.owner import proc_files
 
 
 def refuse_foreign(args: dict[str, Any]) -> None:
-    """Raise OwnerCallFailed `untouchable` where the arguments name a process (`pid`) that is not all this user's."""
+    """Raise OwnerCallFailed `untouchable` if the arguments name a process (`pid`) not all of whose uids are this
+    user's.
+    """
     pid = args.get("pid")
     if type(pid) is not int:
         return

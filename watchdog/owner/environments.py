@@ -1,4 +1,4 @@
-"""The environment that a process was started with, where it was this uid that started it (`core.environment`)."""
+"""The environment that a process was started with, if this uid chose it (`core.environment`)."""
 
 import os
 
@@ -7,13 +7,13 @@ from watchdog.owner import proc_files
 
 
 def of(pid: int) -> dict[str, str]:
-    """Its variables; none when they cannot be read, or when another uid or a set-uid program's user chose them."""
+    """Its variables; empty if they cannot be read, or if another uid or the caller of a set-uid program chose them."""
     try:
         before = _auxiliary(pid)
         if not is_chosen_by(os.geteuid(), before):
             return {}
         text = os.fsdecode(proc_files.read(pid, "environ", ENVIRONMENT_BYTES))
-        if _auxiliary(pid) != before:  # it has executed something meanwhile: addresses in there are random (ASLR)
+        if _auxiliary(pid) != before:  # it has called execve meanwhile: the addresses in auxv are random (ASLR)
             return {}
     except OSError:
         return {}

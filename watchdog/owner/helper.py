@@ -1,15 +1,16 @@
-"""The helper: a process that runs as one owner's uid and answers the daemon's questions about that owner's files.
+"""The helper: a process that runs as one owner's uid and serves the daemon's calls about that owner's files.
 
-One JSON object a line on stdin, `{"id": n, "call": name, "args": {...}}`; one a line on stdout, `{"id": n, "ok": true,
-"result": ...}` or `{"id": n, "ok": false, "error": code, "message": ...}`. Each call of the shared helper has a child
-of its own (a mere look at a file a thread of the one child for looks), so a path that hangs delays no other, and a call
-that uses up its memory or CPU time ends alone; answers come as they are ready. With `--alone` the helper does one hook
-run and ends: it never touches a path itself but watches the child that does, and ends that child's tree at the deadline
-or when the daemon has gone. With `--command` likewise, and what it runs is a program of the operator's or the owner's.
+One JSON object per line on stdin, `{"id": n, "call": name, "args": {...}}`; one per line on stdout, `{"id": n, "ok":
+true, "result": ...}` or `{"id": n, "ok": false, "error": code, "message": ...}`. Each call of the shared helper has a
+child of its own (simple file checks have a thread in one common child), so a path that hangs delays no other call, and
+a call that uses up its memory or CPU time fails alone; answers come as they are ready. With `--alone` the helper serves
+one call, such as a hook run, and exits: it never touches a path itself but supervises the child that does, and kills
+that child's tree at the deadline or when the daemon is gone. With `--command` likewise for a program of the operator or
+the owner.
 
 Started as `python -I -m watchdog.owner.helper`; by root with `--become=UID:GID:GROUPS`. It imports core, errors and the
-standard library only. What it may not do: `confinement`. For a command only that is done which keeps its owner from
-tracing the helper: the command itself is theirs, and may use the network and run what it likes.
+standard library only. Its restrictions are in `confinement`. For a command it only prevents the owner from tracing the
+helper: the command itself belongs to them, and may use the network and run anything.
 
 Tests: tests/helpers/test_pool.py, tests/fuzz/test_helper_protocol.py.
 """
@@ -47,23 +48,23 @@ from watchdog.owner.sources import source_discover, source_forget
 from watchdog.owner.terminals.pane_content import first_prompt, pane_shows
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
 
-LINE_LIMIT = 1 << 20  # bytes, both ways; the daemon keeps to it in what it asks
-CALLS_LIMIT = 64  # threads, and children; beyond, the daemon is asked to try again
-TAIL, LINES, LINE = 16_384, 10, 200  # of a log: bytes that are read, lines and characters of a line that are returned
+LINE_LIMIT = 1 << 20  # bytes in either direction; the daemon keeps to it too
+CALLS_LIMIT = 64  # threads, and children; beyond that the answer is `busy`, and the daemon retries
+TAIL, LINES, LINE = 16_384, 10, 200  # of a log: bytes read, lines returned, characters per line
 RESULT_LIMIT = 262_144  # bytes of a built-in hook's answer
 
 Call = Callable[..., object]
 
 
 def ping() -> dict[str, object]:
-    """The process that answers."""
+    """The helper's pid and uid."""
     return {"pid": os.getpid(), "uid": os.geteuid()}
 
 
 def stamp(path: str) -> dict[str, object]:
-    """What tells of a file whether it was changed. It is only looked at, never opened: a FIFO would not let us go.
+    """The attributes that show whether a file was changed. It is never opened: a FIFO would block.
 
-    `unwritable`: why no beat can be written there now, if so.
+    `unwritable`: why no beat can be written to it now, if so.
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -79,11 +80,11 @@ def stamp(path: str) -> dict[str, object]:
 
 
 def last_lines(path: str) -> list[str]:
-    """The last lines of a text file, ten at most, each cut, and without what `hide_secrets` knows.
+    """The last lines of a text file, at most ten, truncated, and without what `hide_secrets` recognises.
 
-    A line that begins before what is read is left out, and so is a key that does: half a secret is known by nothing.
+    A line or a private key that begins before the part that is read is left out: half a secret is not recognised.
     """
-    stamp(path)  # opening what is not a regular file may block, or do something
+    stamp(path)  # opening a file that is not regular may block or have side effects
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         start = max(0, size - TAIL)
@@ -100,9 +101,9 @@ def daemon_of(pid: int, start_ticks: int, sockets: list[str], but: str) -> dict[
 
 
 def moved(processes: list[list[int]]) -> dict[str, int]:
-    """Bytes that each of these processes (pid and start ticks) has read and written so far, to whatever (proc(5), io).
+    """Bytes that each of these processes (pid and start ticks) has read and written so far, of any kind (proc(5), io).
 
-    A process that is gone, or may not be looked at, is left out.
+    A process that is gone or unreadable is left out.
     """
     found = {}
     for pid, start_ticks in processes:
@@ -117,12 +118,12 @@ def moved(processes: list[list[int]]) -> dict[str, int]:
 
 
 def real_path(path: str) -> str:
-    """The same place by its one name. Nothing is opened."""
+    """The canonical name of a path. Nothing is opened."""
     return os.path.realpath(path)
 
 
 IN_PLACE: dict[str, Call] = {"ping": ping}  # cannot hang
-# A fork costs 1.5 ms, a thread 0.1: a host has hundreds of beat files, looked at in each sweep. They parse nothing.
+# A fork costs 1.5 ms, a thread 0.1 ms: a host has hundreds of beat files, checked in each sweep. These parse nothing.
 LOOKS: dict[str, Call] = {"stamp": stamp, "last_lines": last_lines, "moved": moved, "real_path": real_path}
 CALLS: dict[str, Call] = {
     "conversation": conversation,
@@ -144,29 +145,29 @@ CALLS: dict[str, Call] = {
 
 
 def guarded(work: Callable[[], HookResult]) -> HookResult:
-    """Do it here and now; whatever it raises is `failed`."""
+    """Run it in this process; any exception becomes a `failed` result."""
     try:
         return work()
     except OSError as error:
         word, words = os_errors.explain(error)
         place = "" if error.filename is None else f" at {error.filename!r}"
         return hooks.failed(f"left as it is{place}: {words}", reason=word)
-    except Exception as error:  # noqa: BLE001 one hook's fault must not take the answer with it
+    except Exception as error:  # noqa: BLE001 a hook's exception must still give an answer
         return hooks.failed(f"{type(error).__name__}: {error}", reason="fault")
 
 
 def built_in_hook(name: str, context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """Run one built-in hook here and now."""
+    """Run one built-in hook in this process."""
     return guarded(lambda: BUILT_IN[name](context, settings))
 
 
 def contained_work(
     work: Iterable[object], seconds: float, limit: int
 ) -> tuple[bounded_child.ChildResult, bytes, str | None]:
-    """What `work` yields, each as a line of JSON, from a child below the deadline; at most `limit` bytes are kept.
+    """Run `work` in a child with a deadline; return what it yields as lines of JSON, at most `limit` bytes.
 
-    And the path that it was at last. When it raises, the last line has its words instead, without an end, and the wait
-    status is not 0.
+    Also returns the last path that it touched. If it raises, the last line is the error's text without a newline, and
+    the wait status is not 0.
     """
     result_pipe, end = bounded_child.pipe_pair()
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -180,7 +181,7 @@ def contained_work(
         try:
             for one in work:
                 tell(json.dumps(one).encode() + b"\n")
-        except Exception as error:  # noqa: BLE001 reported to the helper, which goes on
+        except Exception as error:  # noqa: BLE001 reported to the helper, which continues
             tell(f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").replace(b"\n", b" "))
             os._exit(1)
 
@@ -195,7 +196,7 @@ def contained_work(
 
 
 def contained_result(work: Callable[[], HookResult], seconds: float) -> HookResult:
-    """The result of a piece of work in a child below the deadline."""
+    """The result of `work`, run in a child with a deadline."""
     ran, answer, _ = contained_work((hooks.result_json(do()) for do in (work,)), seconds, RESULT_LIMIT)
     if ran.late:
         return HookResult(HookOutcome.TIMEOUT, f"ended after {seconds:g} s", {"processes_not_ended": ran.survivors})
@@ -214,7 +215,9 @@ def hook(run: str, context: dict[str, Any], settings: dict[str, Any], timeout_se
 
 
 def reap_look(settings: dict[str, Any], known: dict[str, Any], timeout_seconds: float) -> dict[str, object]:
-    """What dead agents have left in this owner's places; each kind has its share of the time, in a child of its own."""
+    """Leftovers of dead agents in this owner's directories; each kind has a share of the time, in a child of
+    its own.
+    """
     values = hooks.settings_of(settings), findings.known_of(known)
     kinds = list(finders.FINDERS)
     found: list[object] = []
@@ -236,7 +239,7 @@ def reap_look(settings: dict[str, Any], known: dict[str, Any], timeout_seconds: 
 def reap_act(
     finding: dict[str, Any], settings: dict[str, Any], known: dict[str, Any], timeout_seconds: float
 ) -> dict[str, object]:
-    """Deal with one finding."""
+    """Act on one finding."""
     values = findings.finding_of(finding), hooks.settings_of(settings), findings.known_of(known)
     return hooks.result_json(contained_result(lambda: guarded(lambda: finders.act(*values)), timeout_seconds))
 
@@ -267,20 +270,20 @@ ALONE: dict[str, Call] = {
 
 
 def answer(calls: dict[str, Call], request: dict[str, Any]) -> dict[str, object]:
-    """Do one call. Whatever it raises becomes an error answer."""
+    """Serve one call. Any exception becomes an error answer."""
     number = request.get("id")
     try:
         call, args = calls[request["call"]], request.get("args", {})
         refuse_foreign(args)
         return {"id": number, "ok": True, "result": call(**args)}
-    except Exception as error:  # noqa: BLE001 one call's fault must not end the others'
+    except Exception as error:  # noqa: BLE001 one call's exception must not affect the others
         return {"id": number, "ok": False, **as_error(error)}
 
 
 class _Answers:
-    """Whole lines on a descriptor; the helper's own is stdout, and nothing that prints by accident gets in between.
+    """Writes whole lines to a descriptor; the helper's own is stdout, which accidental prints cannot reach.
 
-    `first`: what is sent beside the first answer.
+    `first`: merged into the first answer.
     """
 
     def __init__(self, fd: int, first: dict[str, object] | None = None) -> None:
@@ -289,7 +292,7 @@ class _Answers:
         self._lock = threading.Lock()
 
     def write(self, reply: dict[str, object]) -> None:
-        """One answer; one that is too long is replaced by saying so."""
+        """Write one answer; one that is too long is replaced by an error."""
         with self._lock:
             reply, self._first = reply | self._first, {}
             data = json.dumps(reply).encode() + b"\n"
@@ -305,7 +308,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _own_stdout() -> int:
-    """Where answers go; whatever prints goes nowhere."""
+    """A descriptor for answers; stdout itself is redirected to /dev/null."""
     fd = os.dup(1)
     null = os.open("/dev/null", os.O_WRONLY)
     os.dup2(null, 1)
@@ -314,7 +317,7 @@ def _own_stdout() -> int:
 
 
 def _request(line: bytes) -> dict[str, Any]:
-    """Raises ValueError for what is none: the daemon keeps to the protocol, or the helper ends."""
+    """Parse a request. Raises ValueError for anything else: if the daemon breaks the protocol, the helper exits."""
     request = json.loads(line)
     if not isinstance(request, dict):
         raise ValueError("a request is one JSON object")
@@ -322,7 +325,7 @@ def _request(line: bytes) -> dict[str, Any]:
 
 
 def look_on() -> None:
-    """The child for looks: a thread for each, so that one that hangs delays no other. It runs nothing."""
+    """The child for simple checks: a thread for each, so that one that hangs delays no other. It starts no programs."""
     confinement.limit(confinement.PARSER_BYTES, confinement.WORK_SECONDS)
     confinement.filter_calls(execute=False, sockets=False)
     answers = _Answers(1)
@@ -340,7 +343,7 @@ def look_on() -> None:
             if not slots.acquire(blocking=False):
                 answers.write(_busy(request))
                 continue
-            # A daemon thread: one that hangs must not keep us when the helper has gone.
+            # A daemon thread: one that hangs must not keep this process alive when the helper is gone.
             threading.Thread(target=one, args=(request,), daemon=True).start()
     os._exit(0)
 
@@ -351,17 +354,17 @@ def _busy(request: dict[str, Any]) -> dict[str, object]:
 
 @dataclass(slots=True)
 class _Child:
-    """A child that answers: one call (`number`), or the looks, whose answers are lines that are handed on."""
+    """A child process: for one call (`number`), or for all simple checks, whose answers are passed on line by line."""
 
     pid: int
     output: int
     number: object = None
-    requests: int | None = None  # of the one for looks: where it reads them
+    requests: int | None = None  # only for simple checks: the descriptor for requests
     data: bytearray = field(default_factory=bytearray)
 
 
 class _SharedState:
-    """The shared helper: it has one thread, which parses nothing of the owner's, and starts children that do."""
+    """The shared helper: it has one thread, parses none of the owner's data, and starts children that do."""
 
     def __init__(self, answers: _Answers) -> None:
         self._answers = answers
@@ -371,7 +374,7 @@ class _SharedState:
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
     def serve(self) -> None:
-        """Until stdin ends. The children end with us (PR_SET_PDEATHSIG)."""
+        """Serve until stdin ends. The children die with this process (PR_SET_PDEATHSIG)."""
         bounded_child.become_subreaper()
         pending = bytearray()
         requests: deque[bytes] = deque()
@@ -423,7 +426,7 @@ class _SharedState:
         assert self._looks.requests is not None
         try:
             _write(self._looks.requests, json.dumps(request).encode() + b"\n")
-        except BrokenPipeError:  # it has ended: a signal of the owner's
+        except BrokenPipeError:  # it has exited, by a signal from the owner
             self._answers.write({"id": request.get("id"), "ok": False, "error": "lost", "message": "it has ended"})
 
     def _start(self, child: _Child, end: int) -> None:
@@ -432,7 +435,7 @@ class _SharedState:
         self._poll.register(child.output, select.POLLIN)
 
     def _hear(self, child: _Child) -> None:
-        """What a child has to say; at its end its one answer, or that there is none."""
+        """Read from a child; when it exits, pass on its one answer, or report that there is none."""
         data = os.read(child.output, 65536)
         child.data += data
         if child is self._looks:
@@ -452,7 +455,7 @@ class _SharedState:
         self._hand_on(bytes(child.data).removesuffix(b"\n"), child.number, bounded_child.how(status))
 
     def _hand_on(self, line: bytes, number: object, how: str) -> None:
-        """An answer of a child. What it says beside one is not handed on: by now it may be the owner's code."""
+        """Pass on a child's answer. Anything else it writes is dropped: by now it may be running the owner's code."""
         try:
             reply = json.loads(line)
             if how and reply["id"] != number:
@@ -488,7 +491,7 @@ def main() -> None:
 
 
 def _confine(options: list[str]) -> dict[str, object]:
-    """Give up what this helper does not need; what of that the host cannot do, for the first answer."""
+    """Drop what this helper does not need; return what the host cannot enforce, for the first answer."""
     if "--command" in options:
         return {}
     alone = "--alone" in options

@@ -1,12 +1,11 @@
-"""What still uses a directory: a process's cwd, root, program, open or mapped file in it, a bound socket, a held lock;
-or the kernel itself: a mount of it or on top of it, a loop device or swap space whose file lies in it.
+"""Finds what still uses a directory: a process's cwd, root, program, open or mapped file, a bound socket, a held lock;
+or the kernel itself: a mount of it or on it, a loop device or swap space whose file lies in it.
 
-A process in a container has another name for it: the names come from what is mounted there. Of another user's process
-(root's helper sees them) neither names nor words are believed: what is called so has to lie on the place's own mount,
-and a name in its environment is use only of a place where others may make files.
-Only what this uid may see in /proc can be seen: processes of other uids are not (proc(5), ptrace access), and their
-files are not even opened: that may hang. What a process uses whose files hang is not known: it counts as an occupant
-where its user can reach the place. It signals no process and changes nothing.
+A process in a container has other names for it, derived from the mounts there. Another user's process (root's helper
+sees those) is not trusted: a file of that name must lie on the directory's own mount, and a name in its environment
+counts only if others may create files in the directory. Processes of other uids are invisible in /proc (proc(5), ptrace
+access), and their files are not even opened, as that may hang. A process whose files hang counts as an occupant if its
+user can reach the directory. This module signals no process and changes nothing.
 """
 
 import contextlib
@@ -36,15 +35,15 @@ from watchdog.core.mounts import (
 from watchdog.owner import paths, proc_files
 
 ENVIRON_LIMIT = 4 << 20
-_WRITES = re.compile(r"\S+ .w.s .* /")  # proc(5), maps: shared, so that what is written is the file's
+_WRITES = re.compile(r"\S+ .w.s .* /")  # proc(5), maps: shared and writable, so writes reach the file
 
 
 class _Names:
-    """What one directory or file is called: by us `path` (the kernel's name), by others as their mounts have it."""
+    """The names of one directory or file: ours is `path` (the kernel's name); in other namespaces the mounts decide."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        directory = os.open(path, paths.STEP & ~os.O_DIRECTORY)  # a file may be asked about, too
+        directory = os.open(path, paths.STEP & ~os.O_DIRECTORY)  # it may be a file
         try:
             self._mount = paths.mount_of(directory)
         finally:
@@ -52,19 +51,20 @@ class _Names:
         self.inside = joined(self._mount.root, path[len(self._mount.point.rstrip("/")) :])
         self._known: dict[
             tuple[str, str], list[Mount]
-        ] = {}  # by mount namespace and root: what lies outside is not told
-        self._looked: set[tuple[str, str]] = set()  # which of those were asked for mounts of it
+        ] = {}  # by mount namespace and root, which limits what mountinfo shows
+        self._looked: set[tuple[str, str]] = set()  # those whose mounts were already checked
         self.writable = _is_writable(path)
 
     def of(self, pid: str) -> set[str]:
-        """Its names where that process lives; what cannot be looked at is not seen."""
+        """Its names in that process's mount namespace."""
         mounts = self._mounts(pid)
         return set(names_by(mounts, self.device, self.inside)) if mounts else {self._path}
 
     def mounted(self, pid: str) -> str | None:
-        """Which mount needs it where that process lives, in words; asked once for each such list of mounts.
+        """Describe a mount in that process's namespace that uses it; once per list of mounts.
 
-        Root's and our user's mounts do. Any other user mounts whatever it can name, and that is use where it may enter.
+        Mounts of root and of our user count. Other users may mount anything that they can name; that counts only if
+        they can enter the directory.
         """
         try:
             where = _lives_at(pid)
@@ -86,14 +86,14 @@ class _Names:
         return use_by_mounts(mounts, self._path, self.device, self.inside, names, os.geteuid())
 
     def holds(self, name: str) -> bool:
-        """Whether the file that the kernel calls so to us lies in it."""
+        """Whether the file with that kernel name, in our namespace, lies in it."""
         if is_below(name, self._path):
             return True
         mounts = self._mounts("self")
         return lies_in(name, seen_at(mounts, name), self.device, self.inside)
 
     def has(self, pid: str, link: str, name: str) -> bool:
-        """Whether what that link leads to lies in it, by the mount that it lies on: the process's, or one of ours."""
+        """Whether the link's target lies in it, by its mount: one of the process's namespace or of ours."""
         try:
             fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
         except OSError:
@@ -110,23 +110,23 @@ class _Names:
             namespace = _lives_at(pid)
             if namespace not in self._known:
                 self._known[namespace] = list(paths.mounts(pid))
-        except OSError:  # of one that hangs its maps will say so
+        except OSError:  # if it hangs, reading its maps will show that
             return []
         return self._known[namespace]
 
     @property
     def device(self) -> str:
-        """Where it lies, as mountinfo names it."""
+        """Its device, as in mountinfo."""
         return self._mount.device
 
 
 def _lives_at(pid: str) -> tuple[str, str]:
-    """Its mount namespace and its root, outside of which it is told of no mount. Raises OSError."""
+    """Its mount namespace and its root; its mountinfo shows nothing outside the root. Raises OSError."""
     return os.readlink(f"/proc/{pid}/ns/mnt"), os.readlink(f"/proc/{pid}/root")
 
 
 def _namespace_owner(pid: str) -> int:
-    """Whose mounts it sees; -1: the kernel does not say."""
+    """The uid that owns its mount namespace; -1: the kernel does not say."""
     fd = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return file_identity.namespace_owner(fd)
@@ -137,10 +137,10 @@ def _namespace_owner(pid: str) -> int:
 
 
 def place(path: str) -> dict[str, object] | None:
-    """The helper's call: what root's daemon needs to find others' processes in a directory, or those that have a file;
-    None: it is not there.
+    """A helper call: what root's daemon needs to find other users' processes that use a directory or file; None: it
+    does not exist.
 
-    `processes.occupants.Place` says what each is. Raises OSError, PathRefused.
+    `processes.occupants.OccupiedPlace` explains the fields. Raises OSError, PathRefused.
     """
     try:
         directory = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -157,19 +157,19 @@ def place(path: str) -> dict[str, object] | None:
 
 
 def _is_writable(path: str) -> bool:
-    """Whether others than its owner may make files in it. With an ACL the bits of the group are its mask (acl(5))."""
+    """Whether users other than its owner may create files in it. With an ACL the group bits are its mask (acl(5))."""
     return bool(os.stat(path).st_mode & (stat.S_IWGRP | stat.S_IWOTH)) and _is_open(path)
 
 
 def _is_enterable(path: str) -> bool:
-    """Whether others than its owner may pass to what lies in it, or read it where it is a file."""
+    """Whether users other than its owner may reach what is in it, or read it if it is a file."""
     mode = os.stat(path).st_mode
     bits = stat.S_IXGRP | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IRGRP | stat.S_IROTH
     return bool(mode & bits) and _is_open(path)
 
 
 def _is_open(path: str) -> bool:
-    """Whether others than its owner may pass to a directory."""
+    """Whether users other than its owner can reach it."""
     while path != "/":
         path = os.path.dirname(path)
         if not os.stat(path).st_mode & (stat.S_IXGRP | stat.S_IXOTH):
@@ -178,7 +178,7 @@ def _is_open(path: str) -> bool:
 
 
 def _links(pid: str) -> list[tuple[str, str, str]]:
-    """What a process has where: the kind, the link that says it ("" for a mapped file), the name."""
+    """What a process uses: the kind, the link below /proc/PID ("" for a mapped file), the name."""
     links = [(kind, f"/proc/{pid}/{kind}") for kind in ("cwd", "root", "exe")]
     with contextlib.suppress(OSError):  # gone
         links += [("open file", f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
@@ -192,10 +192,10 @@ def _links(pid: str) -> list[tuple[str, str, str]]:
 
 
 def _is_former(link: str, target: str, names: set[str], made: int | None, former: set[str]) -> bool:
-    """Whether what has been deleted lay in a directory that was there before this one: it is older than this one.
+    """Whether a deleted file was in an earlier directory of the same name, because it is older than this one.
 
-    The place itself cannot be deleted and be there. What was deleted in this one counts as in use. Of a mapped file
-    that says its program, or an open file of that name.
+    The directory itself exists, so a deleted cwd of its name is an earlier one. A file deleted in this one counts as in
+    use. A mapped file is judged by the program or an open file of the same name.
     """
     if not link:
         return target in former
@@ -213,9 +213,9 @@ def _is_former(link: str, target: str, names: set[str], made: int | None, former
 
 
 def _mapped(pid: str) -> set[str]:
-    """Files in its memory (proc(5), maps): a library, or one that was closed since and is written to all the same.
+    """Files mapped into its memory (proc(5), maps): a library, or a closed file that is still written to.
 
-    Raises Hung.
+    Raises ReadHung.
     """
     return mapped_files("\n".join(_maps(pid)))
 
@@ -234,13 +234,13 @@ def _visible() -> Iterator[str]:
 
 
 def _can_reach(pid: str, path: str) -> bool:
-    """Whether the user of a process may pass to that place; True where that is not known."""
+    """Whether the user of a process can reach that directory; True if unknown."""
     uid = proc_files.uid_of(pid)
     return uid is None or _passes(uid, path)
 
 
 def _passes(uid: int, path: str) -> bool:
-    """Whether a user may pass to that place; True where that is not known."""
+    """Whether a user can reach that directory; True if unknown."""
     try:
         if uid in (0, os.geteuid()):
             return True
@@ -255,7 +255,7 @@ def _passes(uid: int, path: str) -> bool:
 
 
 def is_mapped_to_write(path: str) -> bool:
-    """Whether a process has a file below `path` mapped so that it can write to it. Otherwise as `occupant`."""
+    """Whether a process has a shared writable mapping of a file below `path`. Otherwise like `occupant`."""
     names = _Names(path)
     for pid in _visible():
         try:
@@ -271,10 +271,10 @@ def is_mapped_to_write(path: str) -> bool:
 
 
 def occupant(path: str, *, by_name: bool = False) -> str | None:
-    """What uses something below `path` (the kernel's name, see `paths.real_path`), in words; None when none is seen.
+    """Describe what uses something below `path` (the kernel's name, see `paths.real_path`); None: nothing visible.
 
-    `by_name`: also a process that names it in its environment, such as TMPDIR: it may make a file there at any time.
-    Our own process is not counted: it holds the directory open on purpose. Raises OSError when /proc cannot be read.
+    `by_name`: also a process that names it in its environment, such as TMPDIR: it may create a file there at any time.
+    Our own process does not count: it holds the directory open on purpose. Raises OSError when /proc cannot be read.
     """
     own, names, made = str(os.getpid()), _Names(path), _born(path)
     if use := names.mounted("self") or _kernel_file(names):
@@ -315,7 +315,7 @@ def occupant(path: str, *, by_name: bool = False) -> str | None:
 
 
 def _resolved(mount: Mount) -> Mount:
-    """An overlay of ours with the places that its options lead to: they are as somebody has typed them."""
+    """An overlay in our namespace with its options' paths resolved: they are as typed by the user who mounted it."""
     if mount.kind != "overlay":
         return mount
     options = []
@@ -330,7 +330,7 @@ def _resolved(mount: Mount) -> Mount:
 
 
 def _kernel_file(names: _Names) -> str | None:
-    """A loop device or swap space whose file lies there, in words. One that was deleted there loses nothing."""
+    """Describe a loop device or swap space whose file lies there. A deleted file does not count: nothing is lost."""
     for device in sorted(name for name in _listed("/sys/block") if name.startswith("loop")):
         with contextlib.suppress(OSError):  # it has none
             with open(f"/sys/block/{device}/loop/backing_file", encoding="utf-8", errors="surrogateescape") as file:
@@ -340,7 +340,7 @@ def _kernel_file(names: _Names) -> str | None:
     try:
         with open("/proc/swaps", "rb") as lines:
             swaps = [unescaped(line.split()[0]) for line in lines.read().splitlines()[1:] if line.strip()]
-    except FileNotFoundError:  # a kernel without
+    except FileNotFoundError:  # a kernel without swap
         return None
     found = next((name for name in swaps if not name.endswith(DELETED) and names.holds(name)), None)
     return found and f"the kernel swaps to {found}"
@@ -354,7 +354,9 @@ def _listed(directory: str) -> list[str]:
 
 
 def _is_socket_in(path: str, name: str) -> bool:
-    """Whether there is one. A name that was bound among other mounts, or through `..`, is another place's here."""
+    """Whether that socket exists there. A name bound in another mount namespace, or with `..`, may mean another
+    place.
+    """
     try:
         real = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
         return is_below(real, path) and stat.S_ISSOCK(os.lstat(real).st_mode)
@@ -380,10 +382,10 @@ def _variable(pid: str, names: set[str]) -> str | None:
 
 
 def served(directory: int, name: str) -> bool:
-    """Whether a process serves the socket `name` in an open directory, whatever name it was bound by (unix(7)).
+    """Whether a process serves the socket `name` in an open directory, by whatever name it was bound (unix(7)).
 
-    /proc/net/unix says that only of absolute names in our own network namespace; a connection asks the file itself.
-    No listener is ECONNREFUSED; every other answer may mean one. False for what is no socket.
+    /proc/net/unix shows only absolute names in our own network namespace; a connection attempt tests the file itself.
+    ECONNREFUSED means no listener; any other answer may mean one. False if it is not a socket.
     """
     try:
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
@@ -399,9 +401,9 @@ def served(directory: int, name: str) -> bool:
 
 
 def neighbour(path: str, in_use: Sequence[tuple[str, str]]) -> str | None:
-    """Which other living agent has `path` (the kernel's name) or something inside it, in words; None without one.
+    """Describe another living agent that has `path` (the kernel's name) or something inside it; None: there is none.
 
-    `in_use` is `HookContext.in_use`; those names may lead through links.
+    `in_use` is `HookContext.in_use`; its names may contain links.
     """
     for place, who in in_use:
         if is_below(place, path) or is_below(os.path.realpath(place), path):
@@ -412,7 +414,7 @@ def neighbour(path: str, in_use: Sequence[tuple[str, str]]) -> str | None:
 def lock(directory: int) -> bool:
     """Take the exclusive BSD lock of a readable directory descriptor; False when another process holds one.
 
-    systemd-tmpfiles asks the same way (systemd-tmpfiles(8)): whoever holds a lock keeps the directory.
+    systemd-tmpfiles has the same convention (systemd-tmpfiles(8)): a lock protects the directory.
     """
     try:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""Why the system refuses to do something: the errno as a word for logs and a sentence for people.
+"""Explains OSErrors: the errno as a word for logs and a sentence for people.
 
-Each of these is reported, tried again later, and never worked around: nothing is made writable that was made
-unwritable on purpose, nothing is copied where it cannot be renamed. This module only looks.
+Each of these errors is reported and retried later, and never worked around: nothing that was made unwritable on purpose
+is made writable, and nothing is copied that cannot be renamed. This module changes nothing.
 """
 
 import array
@@ -35,9 +35,9 @@ PROTECTED = {
 
 
 def explain(error: OSError, parent: int | None = None, name: str | None = None) -> tuple[str, str]:
-    """The word and the sentence; the system's own words and the errno's name stand at its end.
+    """The word and the sentence, which ends with the system's own message and the errno's name.
 
-    With `parent` and `name`, what was to be removed: whether a chattr flag forbids it.
+    With `parent` and `name` (the file to be removed) also checks whether a chattr flag forbids it.
     """
     number = error.errno or 0
     code = errno.errorcode.get(number, "OSError")
@@ -51,9 +51,9 @@ def explain(error: OSError, parent: int | None = None, name: str | None = None) 
 
 
 def unwritable(path: str, *, rights: bool) -> str:
-    """Why this uid can write no beat there now; "": it can, as far as it is known without trying (a quota is not seen).
+    """Why this uid can write no beat there now; "": it can, as far as is known without trying (quotas are not checked).
 
-    `rights`: also where the file's mode or a chattr flag forbids it; `touch` works without that. Raises OSError.
+    `rights`: also check the file's mode and chattr flags; `touch` works without write permission. Raises OSError.
     """
     disk = os.statvfs(path)
     if disk.f_flag & os.ST_RDONLY:
@@ -71,7 +71,7 @@ def unwritable(path: str, *, rights: bool) -> str:
 
 
 def _flag(parent: int, name: str) -> str | None:
-    """Which chattr flag a file or directory has; None where there is none, or none can be read (a link, a device)."""
+    """The chattr flag of a file or directory; None if it has none, or none can be read (a link, a device)."""
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):

@@ -1,7 +1,7 @@
-"""What parses foreign data, in a child of its own: no program is run by it, no network, and only its places are seen.
+"""Parses foreign data in a confined child: no programs, no network, and access only to the given directories.
 
-Such a child cannot look at other processes (`confinement`), nor run a terminal's client. What it has to know of them it
-asks the process that started it, by the functions that are marked `outside`: these are called there.
+Such a child can neither inspect other processes (`confinement`) nor run a terminal's client. For that it calls
+functions marked `outside`, which run in the process that started it.
 """
 
 import errno
@@ -15,19 +15,19 @@ from typing import ParamSpec, TypeVar
 from watchdog.errors import OwnerCallFailed, PathRefused, WatchdogError
 from watchdog.owner import bounded_child, confinement
 
-LIMIT = 4 << 20  # bytes of one message between the two
+LIMIT = 4 << 20  # bytes per message between the two
 _CHANNEL = 3
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _OUTSIDE: dict[str, Callable[..., object]] = {}
-_asking: list[Callable[[str, tuple[object, ...]], object]] = []  # in such a child: how it asks
+_asking: list[Callable[[str, tuple[object, ...]], object]] = []  # in such a child: calls its parent
 
 
 def outside(function: Callable[P, T]) -> Callable[P, T]:
-    """Called in the process that may look, wherever it is called. Arguments and result are plain JSON values.
+    """Decorate a function so that it always runs in the unconfined process. Arguments and result are plain JSON values.
 
-    It may raise OwnerCallFailed; whatever else it raises arrives as that.
+    It may raise OwnerCallFailed; any other exception arrives as that.
     """
     name = f"{function.__module__}.{function.__qualname__}"
     _OUTSIDE[name] = function
@@ -43,10 +43,10 @@ def outside(function: Callable[P, T]) -> Callable[P, T]:
 def parsed(
     work: Callable[[], object], places: Iterable[str], reads: Iterable[str] = (), removed: Iterable[str] = ()
 ) -> object:
-    """What `work` returns, as JSON, from a child that may use `places` alone, read in `reads` and remove in `removed`.
+    """The JSON result of `work`, run in a child that may only use `places`, read in `reads` and remove in `removed`.
 
-    For a process with one thread. Raises OwnerCallFailed: what `work` raises, with the code that the helper would give
-    it; `lost` when the child ended without an answer (its memory or CPU time was used up).
+    The calling process must have one thread. Raises OwnerCallFailed: for an exception of `work`, with the helper's code
+    for it; `lost` when the child exited without an answer (its memory or CPU time was used up).
     """
     rules = list(confinement.parser_rules(places, reads, removed))
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -66,7 +66,7 @@ def parsed(
 
 
 def _work(work: Callable[[], object], rules: list[tuple[str, int]]) -> None:
-    """In the child."""
+    """The child's part."""
     channel = socket.socket(fileno=_CHANNEL)
     lines = channel.makefile("rb")
 
@@ -90,7 +90,7 @@ def _work(work: Callable[[], object], rules: list[tuple[str, int]]) -> None:
 
 
 def _serve(channel: socket.socket) -> dict[str, object] | None:
-    """Answer its questions until it says its result; None when it ends without."""
+    """Serve its calls until it sends its result; None if it exits without one."""
     with channel.makefile("rb") as lines:
         while line := lines.readline(LIMIT):
             try:
@@ -98,7 +98,7 @@ def _serve(channel: socket.socket) -> dict[str, object] | None:
                 if "ask" not in said:
                     return dict(said)
                 told: dict[str, object] = {"result": _OUTSIDE[said["ask"]](*said["args"])}
-            except Exception as error:  # noqa: BLE001 it is foreign by now: whatever it asks, we go on
+            except Exception as error:  # noqa: BLE001 the child may be compromised: any message is survived
                 told = as_error(error)
             try:
                 channel.sendall(json.dumps(told).encode() + b"\n")
@@ -108,7 +108,7 @@ def _serve(channel: socket.socket) -> dict[str, object] | None:
 
 
 def as_error(error: Exception) -> dict[str, object]:
-    """What a helper answers for it: a code and words."""
+    """A helper's answer for an exception: a code and a message."""
     if isinstance(error, OwnerCallFailed):
         code, message = error.reason, str(error)
     elif isinstance(error, PathRefused):
@@ -127,5 +127,7 @@ def as_error(error: Exception) -> dict[str, object]:
 
 
 def place_of(path: str) -> str:
-    """The directory that a registered path means: itself, or the one that its file lies in (with SQLite's others)."""
+    """The directory for a registered path: itself, or the directory of a file (which also holds SQLite's other
+    files).
+    """
     return path if os.path.isdir(path) else os.path.dirname(path) or "/"

@@ -1,7 +1,7 @@
-"""Directories of an owner, opened without trusting their names.
+"""Opens an owner's directories without trusting their names.
 
-A path is taken apart and opened component by component, each relative to the one before and never through a link; what
-was checked is then used by descriptor, never by its name again. This module must not create or remove anything.
+A path is split and opened component by component, each relative to the one before and never through a link; what was
+checked is then used by descriptor, never again by name. This module must not create or remove anything.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from watchdog.core.mounts import Mount, is_below, mounts_of
 from watchdog.errors import PathRefused
 from watchdog.owner import proc_files, whereabouts
 
-# O_PATH asks for search permission only, so /home with mode 0711 can be walked through (open(2)).
+# O_PATH needs only search permission, so /home with mode 0711 can be traversed (open(2)).
 STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 AGENT_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
@@ -24,7 +24,7 @@ AGENT_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 # openat2(2), Linux 5.6: the same number on every architecture. Python has no call for it before 3.15.
 OPENAT2 = 437
 RESOLVE_INSIDE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH
-# No such call, or a seccomp filter that does not know it; a link or a file, which `step` has the words for.
+# No such call, or a seccomp filter that does not know it; or a link or a file, for which `step` gives the error.
 STEP_SAYS = frozenset({errno.ENOSYS, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EAGAIN})
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -47,7 +47,7 @@ def components(path: str | None) -> list[str]:
 
 
 def checked_agent_id(agent_id: str) -> str:
-    """The id, when it can be the name of a directory. Raises PathRefused."""
+    """Return the id if it can be the name of a directory. Raises PathRefused."""
     if not AGENT_ID.fullmatch(agent_id):
         raise PathRefused("agent_id", f"{agent_id!r} cannot name a directory")
     return agent_id
@@ -79,9 +79,9 @@ def _openat2(parent: int, name: str) -> int:
 
 
 def step_inside(parent: int, name: str) -> int:
-    """As `step`, and never onto another mount, a bind mount of the same device included: PathRefused `mount_inside`.
+    """As `step`, but never onto another mount, including bind mounts of the same device: PathRefused `mount_inside`.
 
-    One call where the kernel has openat2; elsewhere the two are opened and compared.
+    One call if the kernel has openat2; otherwise the mounts of both are compared.
     """
     try:
         return _openat2(parent, name)
@@ -125,8 +125,9 @@ def open_parent(path: str, base: str = "/") -> tuple[int, str]:
 
 
 def open_private_parent(path: str) -> tuple[int, str]:
-    """As `open_parent`, and no other user can change what the path leads to: every directory on the way, the root
-    included, belongs to this uid or to root, and is not writable for group or others, or is sticky (inode(7)).
+    """As `open_parent`, but only if no other user can change what the path leads to: each directory on the way,
+    including the root, belongs to this uid or to root, and is not writable for group or others, or is sticky
+    (inode(7)).
 
     Raises FileNotFoundError, PermissionError; PathRefused, `writable` for a directory that others may change.
     """
@@ -149,7 +150,7 @@ def _refuse_writable(directory: int, name: str) -> None:
     status = os.fstat(directory)
     if status.st_uid not in (0, os.geteuid()):
         raise PathRefused("writable", f"the directory {name!r} on its path belongs to uid {status.st_uid}")
-    # With an ACL the bits of the group are its mask, so what it grants shows here as well (acl(5)).
+    # With an ACL the group bits are its mask, so its grants show here too (acl(5)).
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
         raise PathRefused("writable", f"other users may write to the directory {name!r} on its path")
 
@@ -176,9 +177,9 @@ def real_path(fd: int) -> str:
 def below(
     top: str, onerror: Callable[[OSError], object] = lambda _: None
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """As `os.walk(top)`, to any depth: before Python 3.12 that one recurses, and fails 1,000 directories deep.
+    """Like `os.walk(top)`, but to any depth: before Python 3.12 that recurses, and fails at 1,000 levels.
 
-    Links to directories are among the directories, as there, and are not followed.
+    Links to directories are listed as directories, as there, and are not followed.
     """
     todo = [top]
     while todo:
@@ -199,22 +200,22 @@ def below(
 def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself
+    except OSError:  # a link cycle
         return False
 
 
 def file_system(fd: int) -> str:
-    """The type of the file system that a descriptor lies on, as mountinfo names it."""
+    """The type of a descriptor's file system, as in mountinfo."""
     return mount_of(fd).kind
 
 
 def mounts(process: str = "self") -> Iterator[Mount]:
-    """What is mounted where for a process (proc(5), mountinfo: octal escapes). Raises OSError."""
+    """The mounts in a process's mountinfo (proc(5): octal escapes). Raises OSError."""
     return mounts_of(proc_files.read(process, "mountinfo"))
 
 
 def mount_of(fd: int) -> Mount:
-    """The mount that a descriptor lies on. Raises PathRefused where it is not ours to see (a chroot)."""
+    """The mount of a descriptor. Raises PathRefused if it is not visible (a chroot)."""
     number = file_identity.mount_id(fd)
     for mount in mounts():
         if mount.number == number:
@@ -228,7 +229,7 @@ def mounts_at_or_below(path: str) -> list[str]:
 
 
 def ancestors(paths: Iterable[str]) -> set[file_identity.FileId]:
-    """The ids of every existing directory in `paths` and of all their parents up to the root."""
+    """The ids of all existing directories in `paths` and of all their parents up to the root."""
     found = set()
     for path in paths:
         current = os.path.realpath(path)
@@ -245,7 +246,7 @@ def ancestors(paths: Iterable[str]) -> set[file_identity.FileId]:
 
 
 def refuse_unless_plain(directory: int, parent: int, path: str) -> None:
-    """Raises PathRefused unless `directory` is this uid's own, no mount point, and no mount lies inside it."""
+    """Raise PathRefused unless `directory` is this uid's own, is not a mount point, and has no mount inside."""
     if os.fstat(directory).st_uid != os.geteuid():
         raise PathRefused("not_yours", f"{path} belongs to uid {os.fstat(directory).st_uid}, not {os.geteuid()}")
     if file_identity.mount_id(directory) != file_identity.mount_id(parent):

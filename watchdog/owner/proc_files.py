@@ -1,8 +1,8 @@
-"""Files of single processes below /proc, each of which may hang: an execve of that process that waits for a file
-system in user space holds the locks that the read takes, before the kernel asks whether we may read it at all.
+"""Reads files of single processes below /proc, each of which may hang: an execve of that process that waits for a
+user-space file system holds the locks that the read takes, even before the kernel checks whether we may read it.
 
-So each is read by a thread that can be left to it. `ReadHung` says that nothing is known of that process: never "not
-in use". A file that hung is not read again before that read has returned.
+So each read runs in a thread that can be abandoned. `ReadHung` means that nothing is known of that process, never
+"not in use". A file that hung is not read again before that read has returned.
 """
 
 import ctypes
@@ -15,12 +15,12 @@ import time
 from queue import SimpleQueue
 
 PATIENCE = 0.5  # seconds for a read; one that does not hang takes 10 to 100 µs
-LESS = 0.02  # seconds for each further one when `FEW` hang: 200 take 6 s, once
+LESS = 0.02  # seconds for each further read once `FEW` hang: 200 take 6 s, once
 FEW = 4
-TURNS = 100  # of that patience at most, as long as threads are not let run: then the machine is busy, and nothing hangs
-OF_ONE_USER = 256  # threads that may be left to reads of one uid's processes,
-OF_ALL = 512  # and of all; beyond, only processes of root and of our own uid are read
-STACK = 256 * 1024  # bytes; by default 8 MiB each, and 300 are more than the address space that a helper may have
+TURNS = 100  # how often that time is extended while threads do not get to run on a busy machine
+OF_ONE_USER = 256  # threads that may be abandoned in reads of one uid's processes,
+OF_ALL = 512  # and of all uids'; beyond, only processes of root and of our own uid are read
+STACK = 256 * 1024  # bytes; with the default of 8 MiB, 300 threads exceed a helper's memory limit
 
 # statx(2); Python has no call for it before 3.15.
 AT_FDCWD, AT_STATX_DONT_SYNC, STATX_MODE = -100, 0x4000, 0x2
@@ -42,8 +42,8 @@ class _ReadWorker(threading.Thread):
         self.asked: SimpleQueue[tuple[str, int]] = SimpleQueue()
         self.answer: _Answer = (None, None)
         self.done = threading.Event()
-        self.left: tuple[str, str] | None = None  # what it was left with
-        self.uid: int | None = None  # whose that process was
+        self.left: tuple[str, str] | None = None  # the pid and file in whose read it was abandoned
+        self.uid: int | None = None  # the uid of that process
 
     def run(self) -> None:
         while True:
@@ -59,7 +59,7 @@ class _ReadWorker(threading.Thread):
                 self.done.set()
 
     def wants_to_run(self) -> bool:
-        """Whether it is kept from it by other programs alone. A read that hangs waits in the kernel: proc(5), state."""
+        """Whether it is runnable and only waits for a CPU. A read that hangs sleeps in the kernel (proc(5), state)."""
         try:
             line = _read(f"/proc/self/task/{self.native_id}/stat", 4096)
         except OSError:
@@ -73,7 +73,7 @@ _hung: dict[tuple[str, str], _ReadWorker] = {}
 
 
 def _after_fork() -> None:
-    """A forked child has none of its parent's threads, and nothing of what they hold."""
+    """Reset the state: a forked child has none of its parent's threads."""
     global _lock
     _lock = threading.Lock()
     _idle.clear()
@@ -84,7 +84,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
-    """At most `limit` bytes of /proc/PID/`file`. Raises OSError as the kernel says, Hung."""
+    """At most `limit` bytes of /proc/PID/`file`. Raises the kernel's OSError, ReadHung."""
     key = str(pid), file
     with _lock:
         if key in _hung or (len(_hung) >= OF_ONE_USER and _is_too_many(uid_of(pid))):
@@ -94,7 +94,7 @@ def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
     if worker is None:
         try:
             worker = _started()
-        except RuntimeError as failure:  # no thread: nothing is known of it either
+        except RuntimeError as failure:  # no thread could be started: nothing is known of it either
             raise ReadHung(pid, file) from failure
     worker.done.clear()
     worker.asked.put((f"/proc/{pid}/{file}", limit))
@@ -102,7 +102,7 @@ def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
         began = time.monotonic()
         if worker.done.wait(patience):
             break
-        late = time.monotonic() - began > 1.5 * patience  # nor were we let run, by other programs or other threads
+        late = time.monotonic() - began > 1.5 * patience  # this thread did not get to run either
         if not late and not worker.wants_to_run():
             break
     with _lock:
@@ -129,7 +129,7 @@ def _started() -> _ReadWorker:
 
 
 def _is_too_many(uid: int | None) -> bool:
-    """Whether so many reads hang that no process of that uid is read: with a user's hundreds, its own alone."""
+    """Whether so many reads hang that no process of that uid is read: one user's many only block that user's."""
     if sum(worker.uid == uid for worker in _hung.values()) >= OF_ONE_USER:
         return True
     return len(_hung) >= OF_ALL and uid not in (0, os.geteuid())
@@ -144,10 +144,10 @@ def uid_of(pid: int | str) -> int | None:
 
 
 def is_ours(pid: int | str) -> bool:
-    """Whether the kernel lets us read that process's memory map, environment and links (ptrace access, proc(5)).
+    """Whether we may read that process's memory map, environment and links (ptrace access, proc(5)).
 
-    Asked by a link, which follows the same rule and takes no lock of the process; the open of a file that we may not
-    read hangs as well as one that we may.
+    Tested with a link, which follows the same rule and takes no lock of the process; opening a file may hang even if we
+    may not read it.
     """
     try:
         os.readlink(f"/proc/{pid}/cwd")
@@ -157,8 +157,8 @@ def is_ours(pid: int | str) -> bool:
 
 
 def speaks_for_us(pid: int | str) -> bool:
-    """Whether the words of a process (name, arguments, environment) are our user's: not another user's, and not those
-    of the process that started a set-uid program, which has our uid, and whose name and arguments its caller chooses.
+    """Whether our user chose a process's name, arguments and environment: not if it is another user's, nor if it is a
+    set-uid program, which has our uid, but whose name and arguments its caller chose.
     """
     try:
         return uid_of(pid) == os.geteuid() and not _mode(f"/proc/{pid}/exe") & (stat.S_ISUID | stat.S_ISGID)
@@ -167,7 +167,7 @@ def speaks_for_us(pid: int | str) -> bool:
 
 
 def _mode(path: str) -> int:
-    """As stat(2) says it, and no file system is asked for it: a program may lie on one that is away."""
+    """The mode as in stat(2), but without contacting the file system: a program may be on one that hangs."""
     found = ctypes.create_string_buffer(256)
     if not hasattr(_libc, "statx"):
         return os.stat(path).st_mode

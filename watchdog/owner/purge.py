@@ -1,13 +1,12 @@
-"""Moves the files of one conversation to the trash, each by its exact path, or says what keeps them.
+"""Moves the files of one conversation to the trash, each by its exact path, or reports what keeps them.
 
-1. Where its program keeps it, by the known layout; nothing is looked for but whole names that hold the whole id.
-2. Refused while any process carries that id, is a Claude Code that does not say which session it is, or has one of the
-   files open; and whatever is not this uid's own plain file or directory, reached through no link.
-3. All of them are looked at before any is moved. Then one rename each into `.agent-watchdog-trash-UID/` in the
-   program's own directory: the same file system, so nothing is copied and nothing is lost by halves.
-   Only its owner empties it.
+1. They are found by the program's known layout; only full names with the full id match.
+2. It is refused while a process carries that id, is a Claude Code with an unknown session, or has one of the files
+   open; and for anything that is not this uid's own plain file or directory, reached without links.
+3. All are checked before any is moved. Then each is renamed into `.agent-watchdog-trash-UID/` in the program's own
+   directory: on the same file system, so nothing is copied and nothing is half moved. Only its owner empties it.
 
-A second run finds nothing more, which is no fault.
+A second run finds nothing, which is not an error.
 
 Tests: tests/owner/test_conversations.py.
 """
@@ -28,7 +27,7 @@ Opened = tuple[int, str]  # a directory, and a name in it
 
 
 def purge(conversation: dict[str, object], dry_run: bool) -> dict[str, object]:
-    """What went, or would go, from where, and into which trash. Raises OwnerCallFailed, PathRefused, OSError."""
+    """The paths that were (or would be) moved, and the trash. Raises OwnerCallFailed, PathRefused, OSError."""
     told = conversation_of(conversation)
     if told is None:
         raise OwnerCallFailed("bad_request", f"{conversation} is not a conversation that is known here")
@@ -44,7 +43,7 @@ def purge(conversation: dict[str, object], dry_run: bool) -> dict[str, object]:
 
 
 def _usual(told: Conversation) -> str:
-    """Where its program has its directory by default."""
+    """Its program's default directory."""
     home = os.path.expanduser("~")
     match told.vendor:
         case "claude":
@@ -56,7 +55,7 @@ def _usual(told: Conversation) -> str:
 
 
 def _places(base: str, told: Conversation) -> list[str]:
-    """Where its files may lie; of Claude Code also those of its subagents, a directory of the same name beside it."""
+    """The paths of its files; for Claude Code also its subagents', in a directory of the same name next to it."""
     top = glob.escape(base)
     match told.vendor:
         case "claude":
@@ -88,7 +87,7 @@ def _refuse_living(base: str, told: Conversation, found: list[str]) -> None:
 
 
 def _opened(held: contextlib.ExitStack, base: str, path: str) -> Opened:
-    """Where it lies and its name there, reached through no link. Raises PathRefused for what may not be moved."""
+    """Its directory and name, reached without links. Raises PathRefused for what may not be moved."""
     parent, name = paths.open_parent(path, base)
     held.callback(os.close, parent)
     _refuse_strange(parent, name, path)
@@ -96,7 +95,7 @@ def _opened(held: contextlib.ExitStack, base: str, path: str) -> Opened:
 
 
 def _move(base: str, told: Conversation, found: list[str], opened: list[Opened]) -> str:
-    """Rename each into one new directory in the trash; its name."""
+    """Rename each into a new directory in the trash; return its path."""
     top = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         container = trash.use_trash(top, lambda bin_: _into(bin_, told, found, opened))
@@ -124,7 +123,7 @@ def _into(bin_: int, told: Conversation, found: list[str], opened: list[Opened])
 
 
 def _refuse_strange(parent: int, name: str, path: str) -> None:
-    """Raises PathRefused for what is neither a plain file nor a directory of this uid's own."""
+    """Raise PathRefused unless it is a plain file or directory of this uid's own."""
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if status.st_uid != os.geteuid():
         raise PathRefused("not_yours", f"{path} belongs to uid {status.st_uid}")

@@ -1,7 +1,7 @@
-"""What a `run` has written down of its agent's end, for a daemon that was not there (`cli.run.report`).
+"""Reads the reports that a `run` wrote about its agent's end while no daemon was there (`cli.run.report`).
 
-Read by a helper of the uid that reports it: the file and its directory belong to that uid and no other can write
-there, or it is refused. Whatever it holds is bounded here and checked by the daemon.
+A helper of the reporting uid reads them: file and directory must belong to that uid and be writable for no other, or
+the report is refused. Its size is limited here and its content checked by the daemon.
 """
 
 import contextlib
@@ -14,15 +14,15 @@ from typing import Any
 from watchdog.errors import PathRefused, WatchdogError
 from watchdog.owner import paths
 
-MOST_BYTES = 1 << 16  # of one, as the control socket takes them
-MOST_LISTED = 256  # as many as a `run` leaves in one directory
+MOST_BYTES = 1 << 16  # per report, the limit of the control socket
+MOST_LISTED = 256  # as many as `run` leaves in one directory
 ROOM = 1 << 19  # bytes of all reports in one answer; the next call gets the rest
-MOST_FALLBACKS = 8  # directories of one uid in /tmp; there is one, or two were made at the same time
+MOST_FALLBACKS = 8  # directories of one uid in /tmp; normally one, more if several were made at the same time
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 
 def end_report(path: str) -> dict[str, Any]:
-    """The report at that path. Raises FileNotFoundError; PathRefused for what is not a report of this uid's."""
+    """The report at that path. Raises FileNotFoundError; PathRefused if it is not a report of this uid's."""
     parent, name = paths.open_parent(path)
     try:
         return _read(parent, name)
@@ -31,9 +31,9 @@ def end_report(path: str) -> dict[str, Any]:
 
 
 def end_reports(directories: list[str], passed: list[str]) -> dict[str, Any]:
-    """All reports in these directories, by path, but for the `passed` ones; and what is none, in words.
+    """All reports in these directories, by path, except the `passed` ones; and problems, by path.
 
-    A directory `PREFIX*/NAME` means each NAME in directories of this uid's own whose names begin so.
+    A directory `PREFIX*/NAME` means each NAME in this uid's own directories whose names begin with PREFIX.
     """
     found: dict[str, object] = {}
     problems: dict[str, str] = {}
@@ -44,7 +44,7 @@ def end_reports(directories: list[str], passed: list[str]) -> dict[str, Any]:
         except (FileNotFoundError, PathRefused):
             continue
         except PermissionError as error:
-            if _is_own(os.path.dirname(directory)):  # else another user has taken its name
+            if _is_own(os.path.dirname(directory)):  # otherwise another user has taken its name
                 problems[directory] = str(error)
             continue
         try:
@@ -90,7 +90,7 @@ def _expanded(directory: str) -> list[str]:
 
 
 def end_report_done(path: str) -> bool:
-    """Remove one that is done with; False when it is gone already. Raises PathRefused."""
+    """Remove a report that has been handled; False when it is gone already. Raises PathRefused."""
     parent, name = paths.open_parent(path)
     try:
         if not _NAME.fullmatch(name):

@@ -1,8 +1,8 @@
-"""Temp dirs that agent programs make for their sessions, by the vendors' layouts; and which may still be in use.
+"""Temp dirs that agent programs make for their sessions, by the vendors' layouts; and which of them may be in use.
 
-Claude Code (seen in 2.1): `<root>/claude-<uid>/<slug of the cwd>/<session id>/`. Each name is compared whole:
-`claude-notes` and `claude-1000-backup` are a person's own. A session is dead when no process of this uid carries its id
-in environment or arguments, and every Claude Code that runs says which other session it is. It only looks.
+Claude Code (seen in 2.1): `<root>/claude-<uid>/<slug of the cwd>/<session id>/`. Full names are compared:
+`claude-notes` and `claude-1000-backup` belong to a person. A session is dead when no process of this uid carries its id
+in environment or arguments, and each running Claude Code is known to be another session. Read-only.
 
 Tests: tests/owner/finders/test_temp_dirs.py, tests/owner/test_proc_files.py.
 """
@@ -22,29 +22,29 @@ _ANYWHERE = re.compile(SESSION.pattern.encode())
 
 @dataclass(frozen=True, slots=True)
 class SessionDir:
-    """One such directory, with links on the way to it ruled out when it was listed."""
+    """One such directory; when it was listed its path had no links."""
 
     path: str
     session: str
-    changed: float  # its own last change, seconds since the epoch
+    changed: float  # the directory's own last change, seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """Ids that living processes carry; and in words a process of the vendor's that may be of any session."""
+    """Ids that living processes carry; `unknown` describes a process of the vendor's whose session is unknown."""
 
     ids: frozenset[str]
     unknown: str | None = None
 
 
 def slugs(root: str) -> list[str]:
-    """The directories below `root` in which sessions have theirs."""
+    """The directories below `root` that hold sessions' directories."""
     top = os.path.join(root, f"claude-{os.geteuid()}")
     return [entry.path for own in _directories(root) if own.path == top for entry in _directories(top)]
 
 
 def session_dirs(root: str) -> Iterator[SessionDir]:
-    """Every session's directory below `root` that is this uid's own."""
+    """All session directories below `root` that are this uid's own."""
     for slug in slugs(root):
         for entry in _directories(slug):
             if SESSION.fullmatch(entry.name):
@@ -53,13 +53,13 @@ def session_dirs(root: str) -> Iterator[SessionDir]:
 
 
 def living() -> Living:
-    """The sessions that live, as far as this uid may see. Raises OSError when /proc cannot be read."""
+    """The living sessions, as far as this uid can see. Raises OSError when /proc cannot be read."""
     found: set[str] = set()
     unknown = None
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             if not proc_files.speaks_for_us(pid):
-                continue  # any process may carry any id
+                continue  # another user's process may carry any id
             words, environment = _read(pid, "cmdline"), _read(pid, "environ") if proc_files.is_ours(pid) else b""
         except proc_files.ReadHung as error:
             if proc_files.uid_of(pid) == os.geteuid():
@@ -77,7 +77,7 @@ def living() -> Living:
 
 
 def claude_directory(pid: int) -> str:
-    """Where the process of that number keeps its list of sessions, if it is a Claude Code of this uid's."""
+    """Where that process keeps its list of sessions, if it is a Claude Code of this uid's."""
     try:
         return _directory_of(_read(str(pid), "environ"))
     except proc_files.ReadHung:
@@ -85,7 +85,7 @@ def claude_directory(pid: int) -> str:
 
 
 def _directories(place: str) -> list[os.DirEntry[str]]:
-    """This uid's own directories in `place`, links left out; none when it is not there or may not be read."""
+    """This uid's own directories in `place`, without links; empty if it does not exist or is unreadable."""
     try:
         with os.scandir(place) as entries:
             inside = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -95,7 +95,7 @@ def _directories(place: str) -> list[os.DirEntry[str]]:
 
 
 def _read(pid: str, file: str) -> bytes:
-    """A file of /proc; nothing when its process has gone or is not ours to look at. Raises Hung."""
+    """A file of a process; empty if the process is gone or unreadable. Raises ReadHung."""
     try:
         return proc_files.read(pid, file)
     except proc_files.ReadHung:
@@ -114,7 +114,7 @@ def _runs_claude(pid: str, words: bytes) -> bool:
 
 
 def _directory_of(environment: bytes) -> str:
-    """Where that process keeps its list of sessions."""
+    """Where a process with that environment keeps its list of sessions."""
     variables = dict(pair.partition(b"=")[::2] for pair in environment.split(b"\0"))
     home = os.fsdecode(variables.get(b"HOME", b"")) or os.environ.get("HOME", "/")
     return os.fsdecode(variables.get(b"CLAUDE_CONFIG_DIR", b"")) or os.path.join(home, ".claude")

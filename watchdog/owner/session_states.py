@@ -1,4 +1,4 @@
-"""What a vendor's own session file says of a process now. It only looks."""
+"""Reads a process's state from its vendor's session file. Read-only."""
 
 import contextlib
 import os
@@ -11,16 +11,16 @@ from watchdog.owner.conversations import MOST, start_of
 from watchdog.owner.session_dirs import claude_directory
 from watchdog.owner.sources import claude
 
-# Bytes: what is written at the end of a turn has its last answer in it, and at some of Gemini CLI's all of the session.
+# Bytes: the record at the end of a turn contains the last answer, and some of Gemini CLI's the whole session.
 TAIL = 1 << 22
 
 
 def session_state(processes: list[list[int]]) -> dict[str, object] | None:
-    """State, and since when (epoch seconds), of the first process (pid and start ticks), else of the only one of the
-    others, that Claude Code lists; None: none is listed, or its file says nothing of that."""
+    """State, and since when (epoch seconds), of the first process (pid and start ticks) if Claude Code lists it, else
+    of the only other one that it lists; None: no such process is listed, or its state is not."""
     found = []
     for number, (pid, ticks) in enumerate(processes[:MOST]):
-        with contextlib.suppress(OSError):  # gone, or not to be looked at
+        with contextlib.suppress(OSError):  # gone, or unreadable
             told = _told(pid, ticks)
             if told is not None and number == 0:
                 return told
@@ -29,7 +29,7 @@ def session_state(processes: list[list[int]]) -> dict[str, object] | None:
 
 
 def turn_state(vendor: str, path: str) -> dict[str, object] | None:
-    """The same of the session whose file (Codex' rollout, Gemini CLI's chat) that is: `idle` since its last turn ended;
+    """The same for the session of that file (Codex' rollout, Gemini CLI's chat): `idle` since its last turn ended;
     None: it works, or its file does not say."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         return None
@@ -38,7 +38,7 @@ def turn_state(vendor: str, path: str) -> dict[str, object] | None:
 
 
 def _last_lines(path: str) -> list[str]:
-    """Whole ones."""
+    """The last lines of a file, only complete ones."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
         start = max(0, os.fstat(file.fileno()).st_size - TAIL)
         lines = os.pread(file.fileno(), TAIL, start).decode("utf-8", "replace").split("\n")

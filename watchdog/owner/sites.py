@@ -1,6 +1,6 @@
-"""What lies at an agent's worktree or temp dir now: `core.sites` says what that is good for.
+"""Identifies the directory that is now at an agent's worktree or temp dir path; see `core.sites`.
 
-No git is run: git's pointers are read as they are. Nothing is followed, made or changed.
+Git is not run: its pointers are read directly. No link is followed, and nothing is changed.
 """
 
 import os
@@ -16,7 +16,7 @@ HEAD_LIMIT = 4096  # bytes
 
 
 def site(path: str) -> dict[str, object] | None:
-    """The helper's call: what lies at that path, None when nothing does, or nothing that a hook would touch.
+    """A helper call: the directory at that path; None if there is none, or none that a hook would touch.
 
     Raises OSError.
     """
@@ -31,14 +31,14 @@ def site(path: str) -> dict[str, object] | None:
 
 
 def refuse_stranger(directory: int, known: KnownSite, path: str) -> None:
-    """Raises PathRefused (`stranger`) when the open directory is not what the agent had there."""
+    """Raise PathRefused (`stranger`) if the open directory is not the one that the agent had there."""
     why = stranger(known, seen(directory))
     if why is not None:
         raise PathRefused("stranger", f"{path}: {why}")
 
 
 def seen(directory: int) -> Site:
-    """What an open directory is. Raises OSError."""
+    """The site of an open directory. Raises OSError."""
     top = f"/proc/self/fd/{directory}"
     lies, when = _made(directory)
     entry: Made | None = None
@@ -63,7 +63,7 @@ def seen(directory: int) -> Site:
 
 
 def above(directory: int) -> Made:
-    """The directory that it lies in. Raises OSError."""
+    """Its parent directory. Raises OSError."""
     parent = os.open("..", paths.STEP, dir_fd=directory)
     try:
         return made(parent)
@@ -72,12 +72,12 @@ def above(directory: int) -> Made:
 
 
 def made(fd: int) -> Made:
-    """Which directory an open one is. Raises OSError."""
+    """The identity of an open directory. Raises OSError."""
     return _made(fd)[0]
 
 
 def _made(fd: int) -> tuple[Made, float]:
-    """Which directory it is, and when it was made in seconds: 0 where the file system does not say."""
+    """Its identity, and its birth time in seconds: 0 if the file system does not report it."""
     born = file_identity.born(fd)
     return (os.fstat(fd).st_ino, born), 0.0 if born is None else born / 1e9
 

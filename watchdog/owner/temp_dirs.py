@@ -1,15 +1,16 @@
-"""Removes one temp dir, or says which rule keeps it.
+"""Removes one temp dir, or reports which rule keeps it.
 
-1. Refuse whatever is not plainly that agent's own temp dir: strictly below one of `cleanup.roots` and on its mount, or
-   with our mark; of this uid; reached through no link; no mount, no root, no home, nor a parent of those; no repository
-   in it at any depth, marked or not; unless it has our mark (then `run` made it new), none around it below the root.
-2. Keep it, and say so, while another living agent has a place in it, a process uses it, a socket in it is served, or
-   a process holds its lock.
-3. Rename it into the trash beside it: one step, so a killed run leaves it whole in one place or the other.
-4. Delete it from the trash in rounds of `ROUND` entries, with a pause for others that need the disk, `SECONDS` a call;
-   what is left goes in a later call.
+1. Refuse it unless it is clearly that agent's own temp dir: strictly below one of `cleanup.roots` and on its mount, or
+   with our mark; owned by this uid; reached without links; not a mount, root, home, nor a parent of those; with no
+   repository inside at any depth, marked or not; and, unless it has our mark (then `run` made it), none around it below
+   the root.
+2. Keep it, with a message, while another living agent has a directory in it, a process uses it, a socket in it is
+   served, or a process holds its lock.
+3. Rename it into the trash next to it: one step, so a killed run leaves it complete in one place or the other.
+4. Delete it from the trash in rounds of `ROUND` entries, with pauses for others that need the disk, for `SECONDS` per
+   call; the rest is deleted in later calls.
 
-A second run goes on with what it finds in the trash. It must not look at any directory that it was not given.
+A second run continues with what it finds in the trash. It must not touch any directory that it was not given.
 
 Tests: tests/owner/hooks/test_temp_dir.py, tests/owner/finders/test_temp_dirs.py.
 """
@@ -29,21 +30,21 @@ from watchdog.owner import occupancy, paths, trash
 from watchdog.owner import sites as site_now
 from watchdog.owner.git import repositories
 
-MARK = ".agent-watchdog"  # a file in the directory; its content is the agent's id
-SUFFIX = ".temp"  # of a container in the trash beside a temp dir: what lies in it is only to be deleted
+MARK = ".agent-watchdog"  # a file in the directory that contains the agent's id
+SUFFIX = ".temp"  # of a container in the trash next to a temp dir; its content is only to be deleted
 ROUND = 10_000  # entries deleted at a time: 1 s on a busy disk
 PAUSE = 0.02  # seconds between two rounds
-SECONDS = 15.0  # for the rounds of one call, of a hook's 60
+SECONDS = 15.0  # for the rounds of one call, out of a hook's 60
 
 InUse = Sequence[tuple[str, str]]  # HookContext.in_use
 
 
 @dataclass(frozen=True, slots=True)
 class TempDir:
-    """What is to be removed; nothing in it may have changed in the last `unchanged_for` seconds."""
+    """The directory to be removed; nothing in it may have changed in the last `unchanged_for` seconds."""
 
     path: str
-    holder: str  # the agent's id, or what stands for it
+    holder: str  # the agent's id, or a vendor's session id
     in_use: InUse = ()
     unchanged_for: float = 0.0
     known: sites.KnownSite = sites.UNKNOWN
@@ -56,9 +57,9 @@ class TempDir:
 
 
 def remove(what: TempDir, settings: hooks.CleanupSettings) -> HookResult:
-    """See the module's docstring. `details["more"]`: it has gone from its place, and not all of it is deleted.
+    """Remove it by the rules in the module's docstring. `details["more"]`: it was moved, but not all of it is deleted.
 
-    Raises OSError for what a later try may fix.
+    Raises OSError for failures that a later try may overcome.
     """
     try:
         return _remove(what, settings)
@@ -67,7 +68,7 @@ def remove(what: TempDir, settings: hooks.CleanupSettings) -> HookResult:
 
 
 def mark(directory: int) -> str | None:
-    """What the mark in the directory says; None without one. A FIFO or a link by that name is no mark."""
+    """The content of the directory's mark; None without one. A FIFO or a link of that name is not a mark."""
     try:
         fd = os.open(MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
@@ -82,7 +83,7 @@ def mark(directory: int) -> str | None:
 
 
 def root_above(path: str, roots: Sequence[str]) -> str | None:
-    """The configured root that the path lies strictly below, compared by whole names."""
+    """The configured root that the path lies strictly below, compared by full names."""
     names = paths.components(path)
     for root in roots:
         above = [name for name in root.split("/") if name]
@@ -92,7 +93,7 @@ def root_above(path: str, roots: Sequence[str]) -> str | None:
 
 
 def _refuse_foreign(directory: int, parent: int, what: TempDir, settings: hooks.CleanupSettings) -> None:
-    """Raises PathRefused unless the open directory may be removed for this agent."""
+    """Raise PathRefused unless the open directory may be removed for this agent."""
     path, home = what.path, os.environ.get("HOME", "/")
     if file_identity.file_id(directory) in paths.ancestors(["/", home, *settings.roots, *settings.protected]):
         raise PathRefused("protected", f"{path} is a root, a home, or holds one")
@@ -108,7 +109,7 @@ def _refuse_foreign(directory: int, parent: int, what: TempDir, settings: hooks.
         raise PathRefused("outside_roots", f"{path} lies below none of cleanup.roots and does not carry our mark")
     if not _on_mount_of(root, parent):
         raise PathRefused("other_mount", f"{path} lies on another mount than {root}, and does not carry our mark")
-    # The root itself is not asked: in /tmp any user may make a .git, and no temp dir would ever go.
+    # The root itself is not checked: any user may make a .git in /tmp, and then no temp dir would ever be removed.
     between = len(paths.components(path)) - len(paths.components(root)) - 1
     if above := repositories.around(parent, between):
         raise PathRefused("repository", f"{path} lies in the repository {above}")
@@ -123,7 +124,7 @@ def _on_mount_of(root: str, directory: int) -> bool:
 
 
 def _refuse_contents(directory: int, what: TempDir, limit: int, *, opening: bool) -> None:
-    """Raises PathRefused for what must not go with it, or is unknown: a repository, a served socket, a young file."""
+    """Raise PathRefused if it contains a repository, a served socket or a young file, or cannot be checked for them."""
     path, young = what.path, time.time() - what.unchanged_for
 
     def notice(inside: int, entry: os.DirEntry[str]) -> None:
@@ -146,15 +147,15 @@ def _refuse_contents(directory: int, what: TempDir, limit: int, *, opening: bool
 
 
 def changed(status: os.stat_result) -> float:
-    """When something last happened to it, by its own stamps: seconds since the epoch."""
+    """The time of its last change, by its own stamps: seconds since the epoch."""
     return max(status.st_mtime, status.st_ctime)
 
 
 def reason_to_keep(what: TempDir, settings: hooks.CleanupSettings, limit: int) -> tuple[str, str] | None:
-    """One word and a sentence why `remove` would leave it; None when nothing speaks for that, or it is not there.
+    """A word and a sentence why `remove` would keep it; None if there is no reason, or it does not exist.
 
-    It changes nothing, and no ctime: what a look had touched would be young for `remove`. Of what is in there only
-    `limit` entries are looked at. Raises OSError.
+    It changes nothing, not even a ctime, which would make the directory young for `remove`. Checks only `limit`
+    entries. Raises OSError.
     """
     with ExitStack() as stack:
         try:
@@ -180,7 +181,9 @@ def _user(
     *,
     opening: bool = True,
 ) -> str | None:
-    """What uses it, in words. Raises PathRefused for what forbids to touch it. Its lock is ours as long as `stack`."""
+    """Describe what uses it; None: nothing. Raises PathRefused if it must not be touched. Holds its lock during
+    `stack`.
+    """
     _refuse_foreign(directory, parent, what, settings)
     locked = paths.readable(directory)
     stack.callback(os.close, locked)
@@ -209,7 +212,7 @@ def _remove(what: TempDir, settings: hooks.CleanupSettings) -> HookResult:
             return report(path, freed) if earlier else hooks.nothing(f"{path} is not there")
         stack.callback(os.close, directory)
         if freed.more or freed.problems:
-            return report(path, freed)  # a former one by that name comes first
+            return report(path, freed)  # an earlier one of that name comes first
         if user := _user(stack, directory, parent, what, settings):
             return hooks.kept(user)
         container = trash.use_trash(parent, lambda bin_fd: trash.open_trash(bin_fd, what.container))
@@ -221,7 +224,7 @@ def _remove(what: TempDir, settings: hooks.CleanupSettings) -> HookResult:
 
 
 def delete(parent: int, container: str, freed: trash.Freed) -> bool:
-    """Delete one container from the trash in `parent`, as far as one call goes. False when there was none."""
+    """Delete one container from the trash in `parent`, as far as one call may. False when there was none."""
     until = time.monotonic() + SECONDS
     try:
         bin_fd = trash.open_trash(parent, trash.beside_name(parent), create=False)
@@ -242,7 +245,7 @@ def delete(parent: int, container: str, freed: trash.Freed) -> bool:
 
 
 def report(path: str, freed: trash.Freed, taken: str | None = None) -> HookResult:
-    """What a round did, in words and figures. `taken`: whose the usual name of the trash is, in words."""
+    """The result of a round, as text and figures. `taken`: describes another user's file at the trash's usual name."""
     figures: dict[str, object] = {"bytes": freed.bytes, "inodes": freed.inodes, "entries": freed.entries}
     counted = f"{freed.entries} entries, {freed.inodes} inodes and {freed.bytes} bytes freed"
     counted += f" ({taken})" if taken else ""

@@ -1,8 +1,8 @@
-"""Trash: a private directory beside the thing, on the same file system, and deletion out of it.
+"""Trash: a private directory next to the file, on the same file system, and deletion from it.
 
-Everything is done relative to descriptors. Deleting never goes deeper than one level: a subdirectory is first renamed
-up beside its parent, so that depth costs neither recursion nor descriptors, and a killed run is simply gone on with.
-This module must not be pointed at anything but trash that `open_trash` opened.
+Everything is done relative to descriptors. Deleting never descends more than one level: a subdirectory is first renamed
+up next to its parent, so depth costs neither recursion nor descriptors, and a killed run can simply be continued.
+This module must be used only on trash that `open_trash` opened.
 
 Tests: tests/owner/hooks/test_temp_dir.py, tests/owner/hooks/test_worktree.py.
 """
@@ -27,10 +27,10 @@ Result = TypeVar("Result")
 
 
 def beside_name(parent: int | str) -> str:
-    """The name of this uid's trash in `parent`, a directory that others may write to, such as /tmp.
+    """The name of this uid's trash in `parent`, which may be a directory that others can write to, such as /tmp.
 
-    Anybody may take the usual name there first; then one with a random end is made beside it, and found again by what
-    no other user can make: a directory of this uid's own, mode 0700. Where there is no trash, the name to make it by.
+    Another user may take the usual name there first; then one with a random suffix is made instead, and found again by
+    what no other user can make: a directory of this uid's own with mode 0700. If there is no trash, the name to make.
     """
     usual = f".agent-watchdog-trash-{os.geteuid()}"
     try:
@@ -40,25 +40,25 @@ def beside_name(parent: int | str) -> str:
     try:
         if _is_own(top, usual):
             return usual
-        with contextlib.suppress(OSError):  # it may not be listed
+        with contextlib.suppress(OSError):  # unreadable
             names = sorted(name for name in _all_names(top) if name.startswith(f"{usual}-"))
             if made := next((name for name in names if _is_own(top, name)), None):
                 return made
-        # One look: another run of ours may make the usual one now, or take it away.
+        # Checked once: another run of ours may make or remove the usual one right now.
         return f"{usual}-{os.urandom(8).hex()}" if _is_taken(top, usual) else usual
     finally:
         os.close(top)
 
 
 def squatted(parent: int, name: str) -> str | None:
-    """Whose the usual name of this uid's trash is, in words, where `name` had to be taken instead."""
+    """Describe who has taken the usual name of this uid's trash, if `name` had to be used instead."""
     usual = f".agent-watchdog-trash-{os.geteuid()}"
     if name == usual:
         return None
     try:
         uid = os.stat(usual, dir_fd=parent, follow_symlinks=False).st_uid
     except OSError:
-        return None  # it has gone meanwhile
+        return None  # it is gone by now
     return f"its trash is {name}, since {usual} there, uid {uid}'s, is no private directory of uid {os.geteuid()}"
 
 
@@ -71,7 +71,7 @@ def _all_names(directory: int) -> list[str]:
 
 
 def _is_taken(parent: int, name: str) -> bool:
-    """Whether another user has that name, or it cannot be seen."""
+    """Whether another user has taken that name, or that cannot be determined."""
     try:
         return not _is_private(os.stat(name, dir_fd=parent, follow_symlinks=False))
     except FileNotFoundError:
@@ -88,15 +88,15 @@ def _is_own(parent: int, name: str) -> bool:
 
 
 def _is_private(found: os.stat_result) -> bool:
-    """Whether that is a directory of this uid's own, closed to others."""
+    """Whether it is a directory of this uid's own, closed to others."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
 
 
 def open_trash(parent: int, name: str, *, create: bool = True) -> int:
     """A private directory of this uid in `parent`. Raises FileNotFoundError (`create` False), PathRefused, OSError.
 
-    In /tmp another user may have made that name before us: a link, or a directory that is not ours or open to others,
-    is refused.
+    In /tmp another user may have taken that name first: a link, or a directory that is not ours or open to others, is
+    refused.
     """
     if create:
         with contextlib.suppress(FileExistsError):
@@ -110,10 +110,10 @@ def open_trash(parent: int, name: str, *, create: bool = True) -> int:
 
 
 def use_trash(parent: int, act: Callable[[int], Result]) -> Result:
-    """`act` on this uid's trash in `parent`, made when there is none. Raises as `open_trash`, and what `act` raises.
+    """Call `act` on this uid's trash in `parent`, making it if needed. Raises as `open_trash`, and what `act` raises.
 
-    Another run of the same uid takes the trash away as soon as it is empty, perhaps between our making and using it;
-    and another user may take its name between our choosing and making it.
+    Retries, because another run of the same uid removes the trash as soon as it is empty, maybe between our making and
+    using it, and another user may take its name between our choosing and making it.
     """
     for left in reversed(range(50)):
         try:
@@ -133,7 +133,7 @@ def use_trash(parent: int, act: Callable[[int], Result]) -> Result:
 
 
 def write_json(directory: int, name: str, value: object) -> None:
-    """Write a small file so that it is whole or absent, also after a power cut."""
+    """Write a small file so that it is complete or absent, even after a power cut."""
     temporary = name + ".new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, 0o600, dir_fd=directory)
@@ -142,7 +142,7 @@ def write_json(directory: int, name: str, value: object) -> None:
         while data:
             data = data[os.write(fd, data) :]
         os.fsync(fd)
-    except OSError:  # a full disk leaves half of it
+    except OSError:  # a full disk leaves a partial file
         os.unlink(temporary, dir_fd=directory)
         raise
     finally:
@@ -152,7 +152,7 @@ def write_json(directory: int, name: str, value: object) -> None:
 
 
 def read_json(directory: int, name: str) -> dict[str, object] | None:
-    """A file that `write_json` wrote, or None when there is none of this uid's own."""
+    """The content of a file that `write_json` wrote, or None when there is none of this uid's own."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
@@ -170,10 +170,10 @@ def read_json(directory: int, name: str) -> dict[str, object] | None:
 
 
 def take(parent: int, name: str, container: int, directory: int) -> str | None:
-    """Rename the checked directory into the trash. It is put back if a process came in; returns that, in words."""
+    """Rename the checked directory into the trash. If a process now uses it, put it back and return its description."""
     os.rename(name, TREE, src_dir_fd=parent, dst_dir_fd=container)
     sync(parent)
-    # By its name it could have been exchanged since it was checked; by its inode it cannot.
+    # The name may mean another directory since the check; the inode cannot.
     moved = os.stat(TREE, dir_fd=container, follow_symlinks=False)
     same = (moved.st_dev, moved.st_ino) == file_identity.file_id(directory)
     user = occupancy.occupant(paths.real_path(directory)) if same else None
@@ -186,7 +186,7 @@ def take(parent: int, name: str, container: int, directory: int) -> str | None:
 
 
 def sync(directory: int) -> None:
-    """Make renames in a directory durable, where it may be read."""
+    """Make renames in a directory durable, if it is readable."""
     try:
         fd = paths.readable(directory)
     except PermissionError:
@@ -199,7 +199,7 @@ def sync(directory: int) -> None:
 
 @dataclass(slots=True)
 class Freed:
-    """What a deletion gave back, and what it could not delete. `more`: it stopped at its bound, and can go on."""
+    """What a deletion freed, and what it could not delete. `more`: it stopped at its limit and can be continued."""
 
     bytes: int = 0
     entries: int = 0
@@ -209,14 +209,14 @@ class Freed:
     reason: str | None = None  # of the first problem, one word
 
     def count(self, status: os.stat_result) -> None:
-        """One entry has gone; what has another name yet gives nothing back."""
+        """Count one deleted entry; a file that still has another name frees nothing."""
         self.entries += 1
         if status.st_nlink == 1 or stat.S_ISDIR(status.st_mode):
             self.inodes += 1
             self.bytes += status.st_blocks * 512
 
     def problem(self, name: str, why: OSError | PathRefused, parent: int) -> None:
-        """Remember the first few; one unremovable file must not fill a log."""
+        """Remember the first few problems: many undeletable files must not fill a log."""
         if len(self.problems) >= 5:
             return
         word, words = (why.reason, str(why)) if isinstance(why, PathRefused) else os_errors.explain(why, parent, name)
@@ -235,13 +235,13 @@ def _names(directory: int, without: set[str]) -> list[str]:
 
 
 class _Enough(Exception):
-    """The bound of this round is reached."""
+    """The limit of this round is reached."""
 
 
 class Emptying:
-    """Deletes what lies in `container`, a directory in the trash; what cannot be deleted stays and is reported.
+    """Deletes the content of `container`, a directory in the trash; what cannot be deleted stays and is reported.
 
-    `limit`: so many entries are dealt with, then `freed.more` says that a later round may go on.
+    `limit`: after that many entries it stops and sets `freed.more`, for a later round to continue.
     """
 
     def __init__(self, container: int, freed: Freed, limit: int | None = None) -> None:
@@ -251,7 +251,7 @@ class Emptying:
         self._number = 0
 
     def run(self) -> None:
-        """Until nothing is left, or only what cannot be deleted, or the limit is reached."""
+        """Run until nothing is left, only undeletable entries are left, or the limit is reached."""
         self._freed.more = False
         stuck: set[str] = set()
         try:
@@ -263,7 +263,7 @@ class Emptying:
             self._freed.more = True
 
     def _delete(self, parent: int, name: str) -> bool:
-        """Delete one entry, or rename a directory that is not in the container itself up into it."""
+        """Delete one entry; a directory that is not directly in the container is renamed up into it."""
         if self._left is not None:
             if self._left == 0:
                 raise _Enough
@@ -299,7 +299,7 @@ class Emptying:
         return not stuck
 
     def _writable(self, parent: int, name: str) -> int:
-        """The directory, ours and on the trash's own mount; a read-only one (module caches) is made writable first."""
+        """Open the directory, on the trash's own mount; a read-only one (module caches) is made writable first."""
         directory = paths.step_inside(parent, name)
         try:
             mode = os.fstat(directory).st_mode
@@ -318,7 +318,7 @@ class Emptying:
             try:
                 os.rename(name, f"d{self._number}", src_dir_fd=parent, dst_dir_fd=self._container)
             except OSError as error:
-                # Left by a run that was killed: take the next number.
+                # Left by a killed run: take the next number.
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise
             else:
@@ -326,7 +326,7 @@ class Emptying:
 
 
 def remove_container(trash: int, name: str, freed: Freed, limit: int | None = None) -> bool:
-    """Delete one container of the trash with all in it. True when it is gone (or was not there); `limit` as there."""
+    """Delete one container of the trash. True when it is gone or did not exist; `limit` as in `Emptying`."""
     try:
         container = paths.step_inside(trash, name)
     except FileNotFoundError:
@@ -342,7 +342,7 @@ def remove_container(trash: int, name: str, freed: Freed, limit: int | None = No
 
 
 def drop_if_empty(parent: int, name: str) -> None:
-    """Take the trash directory away when nothing is in it any more."""
+    """Remove the trash directory if it is empty."""
     try:
         os.rmdir(name, dir_fd=parent)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One living process: its ancestors, and the marker that it was started with. Two small looks, no scan."""
+"""One living process: its ancestors, and the marker that it was started with; without a scan."""
 
 import os
 
@@ -6,12 +6,12 @@ from watchdog.processes import procfs
 from watchdog.processes.bounded import bounded
 from watchdog.processes.table import marks_of
 
-MOST = 256  # generations; no process has more
+MOST = 256  # generations
 
 
 @bounded
 def lineage(pid: int) -> frozenset[tuple[int, int]]:
-    """The process and its ancestors, as pid and start ticks, as far up as can be seen. Raises OSError."""
+    """The process and its ancestors, as pid and start ticks, as far up as is visible. Raises OSError."""
     found: list[tuple[int, int]] = []
     while pid > 0 and len(found) < MOST:
         try:
@@ -19,7 +19,7 @@ def lineage(pid: int) -> frozenset[tuple[int, int]]:
         except OSError:
             if not found:
                 raise
-            break  # it ended just now: its children are the reaper's
+            break  # it has just exited: its children are reparented
         found.append((pid, stat.start_ticks))
         pid = stat.parent_pid
     if not found:

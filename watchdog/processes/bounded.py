@@ -1,14 +1,14 @@
-"""Reads of one process's files that may never return, and what stands for their answer.
+"""Reads of a process's files that may never return, and what replaces their answer.
 
-Any user can make every read of /proc/PID/stat of a process of its own block for ever: an execve that waits for a file
-system in user space holds the locks that such a read takes (seen on 6.18; on older kernels environ, cmdline, maps).
+Any user can make every read of /proc/PID/stat of its own process block for ever: an execve that waits for a user-space
+file system holds the locks that such a read takes (seen on 6.18; on older kernels environ, cmdline, maps).
 
-- A function marked `bounded` reads files of single processes. In the daemon, which has called `use`, it is carried out
-  by the reader (`reader`), a child process that can be given up; in the reader itself, and in a process without one, it
-  is carried out here.
+- A function marked `bounded` reads files of single processes. In the daemon, which has called `use`, the reader
+  (`reader`) runs it: a child process that can be abandoned. In the reader itself, and in a process without one, it runs
+  in place.
 - Each system call of such a function that may hang is made inside `Reading`, so that the reader knows the process and
-  the file, and does not read it again before the former read has returned.
-- `each` does the same work for many processes and steps over those whose files hang.
+  the file, and does not read it again before that call has returned.
+- `each` does the same work for many processes and skips those whose files hang.
 
 Tests: tests/processes/test_reader.py, tests/processes/test_occupants.py.
 """
@@ -21,14 +21,15 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
-# What the daemon and its reader share of users: which map it is and its length, then first uid, count and user of each.
+# Shared memory of the daemon and its reader: version and length of the user map, then first uid, count and user of each
+# range.
 HEAD, RANGE = struct.Struct("QQ"), struct.Struct("QQQ")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class LookFailed(OSError):
-    """The kernel did not let us look (or could not): nothing is known of that process, least of all that it is gone."""
+    """The kernel refused or failed a read: nothing is known of that process, least of all that it is gone."""
 
 
 class Unreadable(LookFailed):
@@ -44,7 +45,7 @@ class Unreadable(LookFailed):
 
 
 class Hung(NamedTuple):
-    """A process with a file below /proc/PID a read of which hangs, its uid, and since when (monotonic seconds)."""
+    """A process, its file below /proc/PID whose read hangs, its uid, and since when (monotonic seconds)."""
 
     pid: int
     file: str
@@ -53,22 +54,22 @@ class Hung(NamedTuple):
 
 
 class Bounds(Protocol):
-    """What carries out bounded functions (`reader.Reader`)."""
+    """Runs bounded functions (`reader.Reader`)."""
 
     hung: Mapping[int, Hung]
 
     def ask(self, name: str, args: tuple[object, ...]) -> Any:
-        """The function's answer, or its exception; for a caller that cannot wait for long. Raises LookFailed."""
+        """Return the function's result or raise its exception; for callers that cannot wait long. Raises LookFailed."""
 
     async def refresh(self) -> None:
-        """Have `hung` be true of now."""
+        """Bring `hung` up to date."""
 
     def call(self, name: str, args: tuple[object, ...]) -> Awaitable[Any]:
-        """The same for a caller that can."""
+        """The same for callers that can wait."""
 
 
 class ThreadRead:
-    """What one thread of the reader reads now. `step` grows with each system call that may hang."""
+    """What one thread of the reader is reading. `step` grows with each system call that may hang."""
 
     __slots__ = ("file", "pid", "step")
 
@@ -78,27 +79,27 @@ class ThreadRead:
         self.step = 0
 
 
-here = threading.local()  # .place: of a thread that is watched
+here = threading.local()  # .place: the ThreadRead of a watched thread
 skipped: dict[tuple[int, str], object] = {}  # pid and file of each read that has not returned
-refused: dict[int, Hung] = {}  # processes that are not read, by pid, since too many such reads hang already
-slow: dict[int, float] = {}  # processes that are not read until then (monotonic seconds), since reads take long
+refused: dict[int, Hung] = {}  # by pid, processes that are not read because too many reads hang already
+slow: dict[int, float] = {}  # by pid, until when (monotonic seconds) a process is not read because its reads take long
 readable: Collection[int] = frozenset()  # pids whose stat line the last scan could read
 _bounds: Bounds | None = None
 
 
 def use(bounds: Bounds | None) -> None:
-    """Have bounded functions carried out there; None: here."""
+    """Run bounded functions there; None: in place."""
     global _bounds
     _bounds = bounds
 
 
 def user() -> Bounds | None:
-    """What carries them out; None: whoever calls them."""
+    """What runs them; None: they run in place."""
     return _bounds
 
 
 def hung() -> Mapping[int, Hung]:
-    """The processes that cannot be read now, as of the last answer."""
+    """The processes that cannot be read, as of the last answer."""
     return {} if _bounds is None else _bounds.hung
 
 
@@ -108,9 +109,9 @@ def name_of(function: Callable[..., object]) -> str:
 
 
 def bounded(function: Callable[P, T]) -> Callable[P, T]:
-    """Mark a function that reads files of single processes; arguments by position, all of them plain values.
+    """Mark a function that reads files of single processes. Arguments are positional and plain values.
 
-    It may raise Unreadable beside its own exceptions.
+    Besides its own exceptions it may raise Unreadable.
     """
     name = name_of(function)
 
@@ -126,9 +127,9 @@ def bounded(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class Reading:
-    """What is done inside reads /proc/PID/`file` (of a directory like task, fd or ns: something below it).
+    """The body reads /proc/PID/`file` (for a directory like task, fd or ns: something below it).
 
-    Raises Unreadable where such a read has not returned yet.
+    Raises Unreadable if an earlier such read has not returned yet.
     """
 
     __slots__ = ("_file", "_pid", "_place")
@@ -146,7 +147,7 @@ class Reading:
         self._place = place
         if place is not None:
             place.file, place.step = self._file, place.step + 1
-            place.pid = self._pid  # last: from here on the thread is in such a call
+            place.pid = self._pid  # last: from here on the thread counts as being in such a call
 
     def __exit__(self, *_: object) -> None:
         if self._place is not None:
@@ -163,7 +164,7 @@ def _one_by_one(keys: Iterable[int], work: Callable[[int], Any]) -> dict[int, An
 
 
 def outcome(work: Callable[[int], T], key: int) -> T | OSError:
-    """What it returns, or the OSError that it raises."""
+    """The result of `work(key)`, or the OSError that it raised."""
     try:
         return work(key)
     except OSError as error:
@@ -174,5 +175,5 @@ def _never(pid: int, file: str) -> bool:
     return False
 
 
-refuse: Callable[[int, str], bool] = _never  # whether a process is not read at all; the reader has another
-crew: Callable[[Iterable[int], Callable[[int], Any]], dict[int, Any]] = _one_by_one  # the reader has another
+refuse: Callable[[int, str], bool] = _never  # whether a process is not to be read at all; the reader replaces it
+crew: Callable[[Iterable[int], Callable[[int], Any]], dict[int, Any]] = _one_by_one  # the reader replaces it

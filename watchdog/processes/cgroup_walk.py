@@ -1,6 +1,6 @@
-"""Directories of cgroups, however deep they were nested: whoever sits in one may go on until no path reaches the last.
+"""Walks cgroup directories of any depth: a process in one may nest them until no path reaches the last.
 
-No recursion, no path longer than a name, two descriptors.
+Uses no recursion, no path longer than a name, and two descriptors.
 """
 
 import errno
@@ -11,14 +11,14 @@ GONE = frozenset({errno.ENOENT, errno.ENODEV})  # ENODEV: removed while its file
 
 
 def each(directory: str) -> Iterator[int]:
-    """A descriptor of a cgroup, then one of each below it, to be used until the next is asked for. Raises OSError."""
+    """Yield a descriptor of a cgroup, then of each below it, each valid until the next is requested. Raises OSError."""
     try:
         here = _open(directory)
     except OSError as error:
         if error.errno not in GONE:
             raise
         return
-    way: list[list[str]] = []  # at each level down to `here`, whom to go to next
+    way: list[list[str]] = []  # at each level down to `here`, the children still to visit
     try:
         yield here
         way.append(_names_below(here))
@@ -43,8 +43,8 @@ def each(directory: str) -> Iterator[int]:
 
 
 def remove(directory: str) -> bool:
-    """Remove it and the empty ones below it; True when it is gone, False when it is in use. Raises OSError."""
-    way: list[str] = []  # from it down to `here`
+    """Remove it and the empty cgroups below it; True: it is gone, False: it is in use. Raises OSError."""
+    way: list[str] = []  # names from `directory` down to `here`
     try:
         here = _open(directory)
         try:

@@ -1,14 +1,14 @@
-"""Control groups, raw: where they are mounted, their members, freeze and thaw.
+"""Control groups at the lowest level: mounts, members, freeze and thaw.
 
 The contract:
-- A path is what /proc/PID/cgroup tells in the line `0::` (cgroups(7)): absolute, seen from our cgroup namespace. The
-  root, a path that leaves our namespace (`/../x`) and a removed one (`x (deleted)`) are no place to act on: None.
-- Nothing here signals; `cgroup.kill` is written in `signals` alone. Nothing here judges whose a cgroup is.
-- A cgroup that is gone has no members, is not populated and not frozen: that is proved. Whatever else fails raises the
+- A path is that of the line `0::` in /proc/PID/cgroup (cgroups(7)): absolute, in our cgroup namespace. The root, a path
+  outside our namespace (`/../x`) and a removed one (`x (deleted)`) must not be acted on: None.
+- Nothing here signals; only `signals` writes `cgroup.kill`. Nothing here decides which agent a cgroup belongs to.
+- A cgroup that is gone has provably no members and is neither populated nor frozen. Any other failure raises the
   kernel's OSError (EROFS in a unit with ProtectControlGroups=, EACCES for a user that does not own it).
-- `freeze` is the one call that waits, `timeout` seconds at most. Whoever froze it thaws it, in `finally`: `thaw` may
-  be called at any time, any number of times, and a missing cgroup is thawed.
-- Mount points are looked up once for each process.
+- Only `freeze` waits, at most `timeout` seconds. The caller that freezes must thaw, in `finally`: `thaw` may be called
+  at any time and repeatedly, and a missing cgroup counts as thawed.
+- Mount points are looked up once per process.
 """
 
 import errno
@@ -30,7 +30,7 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """`cgroup.events`: a living process is in it or below; all of those are stopped by the freezer."""
+    """`cgroup.events`: whether a living process is in it or below, and whether the freezer has stopped all of them."""
 
     populated: bool
     frozen: bool
@@ -38,13 +38,13 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class CgroupMount:
-    """One mounted hierarchy: `directory` shows the cgroup `root` and what is below."""
+    """One mounted hierarchy: `directory` shows the cgroup `root` and those below."""
 
     directory: str
     root: str
 
     def directory_of(self, path: str) -> str | None:
-        """The directory of a cgroup; None where this mount does not show it, or it is no place to act on."""
+        """The directory of a cgroup; None if this mount does not show it, or it must not be acted on."""
         if path in ("", "/") or not path.startswith("/") or path.endswith(_DELETED) or ".." in path.split("/"):
             return None
         if self.root == "/":
@@ -58,21 +58,21 @@ def version_2() -> CgroupMount | None:
 
 
 def version_1(controller: str) -> CgroupMount | None:
-    """Where the v1 hierarchy of a controller ("freezer", "memory") is mounted; None: it is not one of v1 here."""
+    """Where the v1 hierarchy of a controller ("freezer", "memory") is mounted; None: it is not a v1 one here."""
     return _mounts().get(controller)
 
 
 def directory_of(path: str) -> str | None:
-    """The v2 directory of a cgroup; None where there is no v2 or `path` is no place to act on."""
+    """The v2 directory of a cgroup; None if there is no v2 or `path` must not be acted on."""
     mount = version_2()
     return None if mount is None else mount.directory_of(path)
 
 
 def path_of(pid: int, controller: str = "") -> str | None:
-    """The cgroup that a process is in: v2, or the v1 hierarchy of `controller`. The root too ("/").
+    """The cgroup of a process: v2, or in the v1 hierarchy of `controller`; may be the root ("/").
 
-    None: it is in none of that kind (not mounted). Raises FileNotFoundError or ProcessLookupError when it is gone,
-    OSError when the look failed, Unreadable.
+    None: there is none of that kind (not mounted). Raises FileNotFoundError or ProcessLookupError when the process is
+    gone, OSError when the read failed, Unreadable.
     """
     wanted = controller.encode()
     for line in procfs.cgroup_lines(pid).splitlines():
@@ -84,7 +84,7 @@ def path_of(pid: int, controller: str = "") -> str | None:
 
 
 def owner_of(path: str) -> int | None:
-    """Whose a v2 cgroup is (uid); None when there is no such. Raises OSError when the look failed."""
+    """The owner (uid) of a v2 cgroup; None if it does not exist. Raises OSError when the check failed."""
     directory = directory_of(path)
     try:
         return None if directory is None else os.stat(directory).st_uid
@@ -107,9 +107,9 @@ def below(path: str) -> list[str]:
 
 
 def members(path: str) -> frozenset[int]:
-    """The pids in a cgroup and in all below it, however deep; 0 stands for those that our pid namespace does not show.
+    """The pids in a cgroup and in all below it; 0 stands for processes that our pid namespace does not show.
 
-    A zombie is no member. Only a frozen cgroup keeps still while it is read. Raises OSError when the look failed.
+    A zombie is not a member. Only a frozen cgroup cannot change during the read. Raises OSError when the read failed.
     """
     directory = directory_of(path)
     found: set[int] = set()
@@ -124,7 +124,7 @@ def members(path: str) -> frozenset[int]:
 
 
 def events(path: str) -> Events:
-    """What the kernel says of a cgroup now. Raises OSError when the look failed."""
+    """The current `cgroup.events`. Raises OSError when the read failed."""
     try:
         numbers = numbers_in(_file(path, "cgroup.events"))
     except OSError as error:
@@ -135,7 +135,7 @@ def events(path: str) -> Events:
 
 
 def value_of(path: str, name: str) -> str:
-    """The first line of a file of a v2 cgroup; empty where there is none. Raises OSError when the look failed."""
+    """The first line of a file of a v2 cgroup; empty if it does not exist. Raises OSError when the read failed."""
     try:
         return (procfs.read(_file(path, name)).splitlines() or [b""])[0].decode("ascii", "replace").strip()
     except OSError as error:
@@ -145,10 +145,10 @@ def value_of(path: str, name: str) -> str:
 
 
 def freeze(path: str, timeout: float) -> bool:
-    """Stop all in the cgroup and below, and wait until they are; True when they are, within `timeout` seconds.
+    """Freeze all processes in the cgroup and below; True when all are stopped within `timeout` seconds.
 
-    False: one of them does not come to a point where it can be stopped (state D), or the cgroup is gone. It goes on
-    freezing until `thaw`. Raises OSError where it may not be written.
+    False: one of them does not reach a point where it can be stopped (state D), or the cgroup is gone. The kernel
+    continues freezing until `thaw`. Raises OSError if the file may not be written.
     """
     try:
         with open(_file(path, "cgroup.events"), "rb", buffering=0) as told:
@@ -170,7 +170,7 @@ def freeze(path: str, timeout: float) -> bool:
 
 
 def thaw(path: str) -> None:
-    """Let all in the cgroup go on; nothing to do where it is not frozen or not there. Raises OSError."""
+    """Resume all processes in the cgroup; a no-op if it is not frozen or does not exist. Raises OSError."""
     try:
         _write(_file(path, "cgroup.freeze"), "0")
     except OSError as error:
@@ -179,31 +179,33 @@ def thaw(path: str) -> None:
 
 
 def thaw_if_ours(path: str | None) -> None:
-    """Let a cgroup go on that we, or a daemon before us, may have frozen."""
+    """Thaw a cgroup that this or an earlier daemon may have frozen."""
     if path is None:
         return
     try:
         thaw(path)
     except OSError:
-        return  # not ours to write: then we have not frozen it
+        return  # we may not write it, so we have not frozen it
 
 
 @bounded
 def frozen_among(pids: tuple[int, ...]) -> dict[int, str]:
-    """Those that a freezer holds still, as far as can be seen, each with its directory: KILL waits for the thaw."""
+    """The frozen processes among these, each with the directory of the freezing cgroup: KILL waits for the thaw."""
     found = bounds.each(pids, frozen_by)
     return {pid: where for pid in pids if isinstance(where := found[pid], str)}
 
 
 def thaw_command(directory: str) -> str:
-    """What an operator types to have a cgroup go on that `frozen_by` named; its name may be a user's choice."""
+    """The shell command that thaws a cgroup named by `frozen_by`. A user may have chosen its name, so it is quoted."""
     old = os.path.exists(os.path.join(directory, "freezer.state"))
     word, file = ("THAWED", "freezer.state") if old else ("0", "cgroup.freeze")
     return f"echo {word} > {shlex.quote(f'{directory}/{file}')}"
 
 
 def thawed_by_root(directory: str) -> bool:
-    """Whether root alone may write what `thaw_command` writes to, by whose it is; also where that cannot be seen."""
+    """Whether only root may write the file of `thaw_command`, by its owner and mode; True also if that is not
+    visible.
+    """
     name = "freezer.state" if os.path.exists(os.path.join(directory, "freezer.state")) else "cgroup.freeze"
     try:
         found = os.stat(os.path.join(directory, name))
@@ -213,9 +215,9 @@ def thawed_by_root(directory: str) -> bool:
 
 
 def frozen_by(pid: int) -> str | None:
-    """The directory of the cgroup whose freezer holds a process still, of v1 or v2; None: none that we can see.
+    """The directory of the v1 or v2 cgroup whose freezer has frozen a process; None: none that is visible.
 
-    v1 swallows even SIGKILL until it is thawed; v2 lets it through. Raises as `path_of`.
+    v1 delays even SIGKILL until the thaw; v2 does not. Raises as `path_of`.
     """
     for controller in ("freezer", ""):
         mount = _mounts().get(controller)
@@ -228,7 +230,7 @@ def frozen_by(pid: int) -> str | None:
 
 
 def create(path: str) -> None:
-    """Make a v2 cgroup, and what is above it. One that is there stays as it is. Raises OSError."""
+    """Make a v2 cgroup and its parents; an existing one stays as it is. Raises OSError."""
     directory = directory_of(path)
     if directory is None:
         raise FileNotFoundError(errno.ENOENT, f"no place for a cgroup: {path}")
@@ -236,16 +238,16 @@ def create(path: str) -> None:
 
 
 def remove(path: str) -> bool:
-    """Remove a v2 cgroup and the empty ones below it; True when it is gone, False when it is in use.
+    """Remove a v2 cgroup and the empty ones below it; True: it is gone, False: it is in use.
 
-    Raises OSError where it may not be removed.
+    Raises OSError if it may not be removed.
     """
     directory = directory_of(path)
     return True if directory is None else cgroup_walk.remove(directory)
 
 
 def move(pid: int, path: str) -> None:
-    """Put one process (all its threads, none of its children) into a v2 cgroup. Raises OSError.
+    """Move one process (all its threads, none of its children) into a v2 cgroup. Raises OSError.
 
     EACCES: a user may do so only between cgroups below one of their own (cgroup-v2.rst, Delegation Containment).
     """
@@ -254,7 +256,9 @@ def move(pid: int, path: str) -> None:
 
 @cache
 def _mounts() -> dict[str, CgroupMount]:
-    """By v1 controller, and v2 under "". Of several mounts the one that shows most, of equals the last (it covers)."""
+    """Mounts by v1 controller, v2 under "". Of several the one that shows most; of equals the last, which
+    covers them.
+    """
     found: dict[str, CgroupMount] = {}
     for line in procfs.read("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(b" - ")
@@ -270,7 +274,7 @@ def _mounts() -> dict[str, CgroupMount]:
 
 
 def _unescaped(field: bytes) -> str:
-    """A path of mountinfo: space, tab, newline and backslash are written in octal (proc(5))."""
+    """A path from mountinfo, with space, tab, newline and backslash unescaped from octal (proc(5))."""
     return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), field))
 
 
@@ -293,7 +297,7 @@ def _below(directory: str) -> list[str]:
 
 
 def _write(file: str, text: str) -> None:
-    """One write(2), never creating: cgroupfs takes a value as a whole."""
+    """Write in one write(2), without creating the file: cgroupfs takes a value as a whole."""
     fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())
@@ -302,9 +306,9 @@ def _write(file: str, text: str) -> None:
 
 
 def _holds_still(directory: str, controller: str) -> bool:
-    """Whether its own freezer does: one below it is frozen as well, and thawing that one does not help."""
-    name = "freezer.self_freezing" if controller else "cgroup.freeze"  # not freezer.state, which tells of those above
+    """Whether this cgroup's own freezer is on: those below it are frozen too, and thawing one of them does not help."""
+    name = "freezer.self_freezing" if controller else "cgroup.freeze"  # not freezer.state, which includes the ancestors
     try:
         return procfs.read(f"{directory}/{name}").startswith(b"1")
     except OSError:
-        return False  # the root has no such file; another's is not ours to see
+        return False  # the root has no such file; another user's may be unreadable

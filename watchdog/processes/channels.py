@@ -1,4 +1,4 @@
-"""Which processes still hold a datagram socket, by which they may be talking to a daemon that is gone."""
+"""Which processes still hold a datagram socket, through which they may be sending to a daemon that is gone."""
 
 import os
 
@@ -7,15 +7,15 @@ from watchdog.processes import procfs
 from watchdog.processes.bounded import bounded
 
 DGRAM = b"0002"  # the type in /proc/net/unix (proc(5))
-MOST = 4096  # descriptors of one process that are looked at: 5 ms; of one with more nothing is known
+MOST = 4096  # descriptors per process that are checked: 5 ms; a process with more counts as unknown
 
 
 @bounded
 def hold_datagram_sockets(pids: tuple[int, ...]) -> frozenset[int]:
-    """Those of whose descriptors one is a unix datagram socket, and those of which that cannot be seen.
+    """The processes that hold a unix datagram socket, and those for which that cannot be determined.
 
-    A process that is gone holds none. A program that makes a socket for each message, as a shell's `systemd-notify` or
-    three lines of Python do, holds none between.
+    A process that is gone holds none. A program that makes a socket per message, like `systemd-notify` or three lines
+    of Python, holds none in between.
     """
     lists: dict[int, frozenset[bytes]] = {}
     found = bounds.each(pids, lambda pid: _holds(pid, lists))
@@ -23,7 +23,7 @@ def hold_datagram_sockets(pids: tuple[int, ...]) -> frozenset[int]:
 
 
 def _holds(pid: int, lists: dict[int, frozenset[bytes]]) -> bool:
-    """Whether it does. `lists`: those of each network namespace, read once. Raises OSError where it cannot be seen."""
+    """Whether it holds one. `lists`: sockets by network namespace, read once. Raises OSError if that is not visible."""
     try:
         namespace = _network_namespace(pid)
         sockets = lists.get(namespace)
@@ -37,7 +37,7 @@ def _holds(pid: int, lists: dict[int, frozenset[bytes]]) -> bool:
 
 
 def _network_namespace(pid: int) -> int:
-    """stat(2) of a link takes no lock that an execve holds."""
+    """Its inode. Needs no `Reading`: stat(2) of the link takes no lock that an execve holds."""
     return os.stat(f"{procfs.PROC}/{pid}/ns/net").st_ino
 
 
@@ -51,7 +51,7 @@ def _is_one(pid: int, name: str, sockets: frozenset[bytes]) -> bool:
 
 
 def _datagram_sockets(pid: int) -> frozenset[bytes]:
-    """Inodes of all in its network namespace: 0.5 ms of 1,000. Raises OSError."""
+    """Inodes of all datagram sockets in its network namespace: 0.5 ms for 1,000. Raises OSError."""
     lines = procfs.read_of(pid, "net/unix", limit=1 << 24).splitlines()[1:]
     fields = (line.split(maxsplit=7) for line in lines)
     return frozenset(one[6] for one in fields if len(one) > 6 and one[4] == DGRAM)

@@ -1,4 +1,4 @@
-"""Processes around a service that many sessions share: the service itself, and its possible clients."""
+"""Shared services (`core.services`) and their possible clients, as processes."""
 
 import os
 from typing import NamedTuple
@@ -9,23 +9,23 @@ from watchdog.processes import procfs
 from watchdog.processes.ancestry import MOST
 from watchdog.processes.bounded import Unreadable, bounded
 
-_WORDS_LIMIT = 16384  # bytes of a command line, the first of it
-_NAMES = frozenset({"codex"})  # what a native client is called, unless it is a build under its release's name
+_WORDS_LIMIT = 16384  # bytes read from the start of a command line
+_NAMES = frozenset({"codex"})  # prefixes of a native client's comm (a release build has a longer name)
 Process = tuple[int, int]  # pid and start ticks
 
 
 class ClientCandidate(NamedTuple):
-    """One process that may be a client."""
+    """A process that may be a client."""
 
     chain: tuple[Process, ...]  # itself, and its ancestors
-    directory: str | None  # None: not its own, or not to be seen
-    told: bool  # by its arguments: then it may be another name of the same place
+    directory: str | None  # None: on another machine, or not visible
+    told: bool  # the directory comes from its arguments, so it may be another name of the same place
     named: frozenset[str]  # sessions that it was asked to resume
 
 
 @bounded
 def service_at(pid: int) -> tuple[str, int] | None:
-    """Which shared service a process is a part of, and its start ticks; None: of none. Raises OSError."""
+    """The shared service that a process is a part of, and its start ticks; None: none. Raises OSError."""
     ticks = procfs.stat(pid).start_ticks
     service = service_of(*_called(pid))
     return None if service is None or procfs.stat(pid).start_ticks != ticks else (service, ticks)
@@ -35,7 +35,7 @@ def service_at(pid: int) -> tuple[str, int] | None:
 def clients(uid: int) -> tuple[ClientCandidate, ...]:
     """All processes of that user that may be clients of a shared service. Raises OSError.
 
-    One whose files hang may be one, too; its directory is not known then.
+    One whose files hang may be one too, with an unknown directory.
     """
     pids = [int(name) for name in os.listdir(procfs.PROC) if name.isdigit()]
     found = bounds.each(pids, lambda pid: _client(pid, uid))

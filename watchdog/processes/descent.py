@@ -1,7 +1,7 @@
-"""Which process descends from which, counted once for a `ProcessTable`: a question costs the same at any depth.
+"""Which process descends from which, numbered once per `ProcessTable`, so that a query costs the same at any depth.
 
-Any user can make chains of thousands of processes. A walk up from each of them took time by the square of their number,
-and by its cube where each was asked about again: 4,000 took half a minute, in which no agent's tree was known.
+Any user can make chains of thousands of processes. Walking up from each took quadratic time, and cubic time where each
+was queried again: 4,000 took half a minute, during which no agent's tree was known.
 """
 
 from collections.abc import Collection, Iterator
@@ -10,9 +10,9 @@ from watchdog.processes.table import ProcessTable
 
 
 class Descent:
-    """Each process has the numbers of those below it between two of its own.
+    """Numbers the processes depth first: the descendants of one lie between its first and its last number.
 
-    In a ring of parents (pids reused during the scan) no process is above another.
+    In a cycle of parents (pids reused during the scan) no process is above another.
     """
 
     def __init__(self, table: ProcessTable) -> None:
@@ -26,15 +26,15 @@ class Descent:
         self._count()
 
     def __iter__(self) -> Iterator[int]:
-        """All outside of rings, parents before children."""
+        """All processes outside of cycles, parents before children."""
         return iter(self._first)
 
     def parent(self, pid: int) -> int | None:
-        """As `ProcessTable.parent`; None for one that is not in the table."""
+        """As `ProcessTable.parent`; None for a process that is not in the table."""
         return self._parents.get(pid)
 
     def depth(self, pid: int) -> int:
-        """How many stand above it."""
+        """The number of its ancestors."""
         return self._depths.get(pid, 0)
 
     def is_below(self, pid: int, above: int) -> bool:
@@ -43,7 +43,7 @@ class Descent:
         return number is not None and above in self._first and self._first[above] < number <= self._last[above]
 
     def nearest(self, wanted: Collection[int]) -> dict[int, int]:
-        """For each process the nearest of these above it, if any is."""
+        """For each process its nearest ancestor among these, if it has one."""
         found: dict[int, int] = {}
         for pid in self:
             parent = self._parents[pid]
@@ -54,7 +54,7 @@ class Descent:
         return found
 
     def above(self, pid: int) -> Iterator[int]:
-        """Those above a process, the nearest first."""
+        """The ancestors of a process, the nearest first."""
         if pid in self._first:
             current = self._parents[pid]
             while current is not None:

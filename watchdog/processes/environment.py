@@ -1,4 +1,4 @@
-"""The environment that a process was started with, where it was the daemon's own uid that started it."""
+"""The environment that a process was started with, if the daemon's own uid chose it."""
 
 import os
 
@@ -9,7 +9,7 @@ from watchdog.processes.bounded import bounded
 
 @bounded
 def environment(pid: int) -> dict[str, str]:
-    """Its variables; none when they cannot be read, or when another uid or a set-uid program's user chose them.
+    """Its variables; empty if they cannot be read, or if another uid or the caller of a set-uid program chose them.
 
     Raises LookFailed when a read hangs.
     """
@@ -20,7 +20,7 @@ def environment(pid: int) -> dict[str, str]:
             if not is_chosen_by(os.geteuid(), before):
                 return {}
             text = os.fsdecode(procfs.environ(pid, dir_fd=proc, limit=ENVIRONMENT_BYTES))
-            if _auxiliary(pid) != before:  # it has executed something meanwhile: addresses in there are random (ASLR)
+            if _auxiliary(pid) != before:  # it has called execve meanwhile: the addresses in auxv are random (ASLR)
                 return {}
         finally:
             os.close(proc)

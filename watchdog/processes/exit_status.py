@@ -1,4 +1,4 @@
-"""How did a process end, whoever's child it was."""
+"""How a process exited, also if it was not our child."""
 
 import os
 
@@ -7,10 +7,10 @@ from watchdog.processes import pidfd_info, procfs
 
 
 def exit_status(pidfd: int) -> tuple[int | None, int | None] | None:
-    """(exit code, None) or (None, signal) of an ended process, whoever's child it was; None when the kernel cannot say.
+    """(exit code, None) or (None, signal) of any exited process; None when the kernel cannot say.
 
-    Reaped: PIDFD_GET_INFO (kernel >= 6.15). A zombie: field 52 of its stat, which reads 0 where we have no right to it
-    (proc(5)), so there a 0 is believed only of our own uid's processes, or as root.
+    Reaped: PIDFD_GET_INFO (kernel >= 6.15). Zombie: field 52 of its stat, which reads 0 without the right to see it
+    (proc(5)), so a 0 is trusted only for processes of our own uid, or as root.
     """
     info = pidfd_info.info(pidfd)
     status = None if info is None else info.exit_status

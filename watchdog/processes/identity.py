@@ -1,14 +1,14 @@
-"""Which process is this, and is it still there.
+"""Which process a pid means, and whether it is still there.
 
-A pid alone identifies nothing: numbers come back (of 300 forced reuses 155 had even the same start tick). So a look
-opens a pidfd first, reads through it or checks against it, and compares the whole identity. Without pidfd inodes
-(kernel < 6.9) an identity is given out only when the tick in which its process started is over: whoever gets the number
-later starts later.
+A pid alone identifies nothing: pids are reused (of 300 forced reuses 155 even had the same start tick). So each check
+first opens a pidfd, reads through it or verifies against it, and compares the whole identity. Without pidfd inodes
+(kernel < 6.9) an identity is returned only once the tick in which its process started is over: a process that gets the
+pid later starts later.
 
-- "Gone" is said only where it is proved. A look that failed (EPERM, hidepid, no descriptors left) raises `LookFailed`
-  or gives `Presence.UNKNOWN`; a read that hangs is a failed look too (`Unreadable`).
-- Where the inode is known no file is read: the pidfd alone tells which process it is, and whether it has ended.
-- Sends no signal, not even signal 0.
+- A process is reported as gone only if that is proved. A check that failed (EPERM, hidepid, no descriptors left) raises
+  `LookFailed` or gives `Presence.UNKNOWN`; a read that hangs is a failed check too (`Unreadable`).
+- If the inode is known, no file is read: the pidfd alone shows which process it is and whether it has exited.
+- No signal is sent, not even signal 0.
 """
 
 import errno
@@ -27,12 +27,12 @@ from watchdog.processes.bounded import LookFailed as LookFailed
 from watchdog.processes.bounded import Unreadable as Unreadable
 from watchdog.processes.bounded import bounded
 
-_pidfs: bool | None = None  # None: not yet looked
+_pidfs: bool | None = None  # None: not yet checked
 _boot_id: str | None = None
 
 
 def this_host(host: str | None) -> str:
-    """The name under which this machine's processes are kept: as configured, else machine-id(5), else the hostname."""
+    """The host name in identities: as configured, else machine-id(5), else the hostname."""
     if host:
         return host
     try:
@@ -54,14 +54,14 @@ def boot_id() -> str:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A pidfd, or None when there is provably no such process (a number that is only a thread's counts as none).
+    """A pidfd, or None when there is provably no such process (a number that is only a thread's is not a process).
 
-    Raises LookFailed where pidfds are refused or descriptors are out. The caller closes it.
+    Raises LookFailed if pidfds are refused or no descriptors are left. The caller closes it.
     """
     try:
         return os.pidfd_open(pid)
     except OSError as error:
-        # A thread's number: EINVAL before 6.16, ENOENT since. EINVAL also comes for one that is just being reaped.
+        # A thread's number: EINVAL before 6.16, ENOENT since. EINVAL also for a process that is just being reaped.
         if error.errno in (errno.ESRCH, errno.ENOENT, errno.EINVAL):
             return None
         raise LookFailed(error.errno, f"pidfd_open({pid}): {error.strerror}") from error
@@ -70,13 +70,15 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def use_pidfd_inodes(on: bool | None) -> None:
-    """Force pidfd inodes on or off; None: look again. For tests, and for a kernel found to be lying."""
+    """Force pidfd inodes on or off; None: detect again. For tests, and for a kernel whose inodes turn out to be
+    wrong.
+    """
     global _pidfs
     _pidfs = on
 
 
 def pidfd_inodes_work() -> bool:
-    """Whether each process has a pidfd inode of its own (pidfs, kernel >= 6.9; before, all share one)."""
+    """Whether each process has a pidfd inode of its own (pidfs, kernel >= 6.9; before that all share one)."""
     global _pidfs
     if _pidfs is None:
         mine = os.pidfd_open(os.getpid())
@@ -94,16 +96,16 @@ def pidfd_inodes_work() -> bool:
                 break
         finally:
             os.close(mine)
-    return bool(_pidfs)  # alone in a namespace: no, and look again later
+    return bool(_pidfs)  # alone in a namespace: no, and detect again later
 
 
 def pidfd_inode(fd: int) -> int | None:
-    """The process's own number for this boot, or None where the kernel has none."""
+    """The process's number that is unique in this boot, or None if the kernel has none."""
     return os.fstat(fd).st_ino if pidfd_inodes_work() else None
 
 
 def pid_of(fd: int) -> int | None:
-    """The pid behind a pidfd, in our namespace; None once it is reaped. Raises LookFailed."""
+    """The pid of a pidfd's process, in our namespace; None once it is reaped. Raises LookFailed."""
     try:
         for line in procfs.read(f"/proc/self/fdinfo/{fd}").splitlines():
             if line.startswith(b"Pid:"):
@@ -115,10 +117,10 @@ def pid_of(fd: int) -> int | None:
 
 
 def read_stat(pid: int, fd: int) -> procfs.Stat | None:
-    """/proc/PID/stat of the very process that `fd` holds; None when it is reaped. Raises LookFailed.
+    """/proc/PID/stat of exactly the process of `fd`; None when it is reaped. Raises LookFailed.
 
-    The number cannot pass to another process before ours is reaped, so a pidfd that still has a pid after the read
-    proves whose line that was.
+    The pid cannot be reused before ours is reaped, so a pidfd that still has a pid after the read proves that the line
+    was this process's.
     """
     failure: OSError | None = None
     stat: procfs.Stat | None = None
@@ -158,9 +160,9 @@ def read_identity(pid: int, host: str) -> Identity | None:
 
 
 def tick_is_over(tick: int) -> bool:
-    """Wait, 10 ms at most, until that tick of the boot clock is over; False when it is yet to come.
+    """Wait, 10 ms at most, until that tick of the boot clock is over; False if it is in the future.
 
-    From then on (pid, that tick) is one process of this boot: no other starts in that tick.
+    From then on (pid, that tick) identifies one process of this boot: no other can start in that tick.
     """
     clock = Clock()
     for _ in range(20):
@@ -171,26 +173,26 @@ def tick_is_over(tick: int) -> bool:
 
 
 def names_one(identity: Identity, fd: int) -> bool:
-    """Whether more than number and tick were compared when `fd` matched: the inode, which no two processes share."""
+    """Whether the inode, which no two processes share, was compared when `fd` matched, not only pid and tick."""
     return identity.pidfd_inode is not None and pidfd_inode(fd) is not None
 
 
 def matches(identity: Identity, fd: int, stat: procfs.Stat) -> bool:
-    """Whether `fd` and its stat line are that identity. Raises LookFailed for a look that contradicts itself."""
+    """Whether `fd` and its stat line match that identity. Raises LookFailed if they contradict each other."""
     inode = pidfd_inode(fd)
     same_inode = identity.pidfd_inode is None or inode is None or identity.pidfd_inode == inode
     same_ticks = identity.start_ticks == stat.start_ticks
     if same_inode and not same_ticks and identity.pidfd_inode is not None and inode is not None:
-        # One inode is one process; only a time namespace shifts the ticks (time_namespaces(7)).
+        # One inode is one process; only a time namespace can shift the ticks (time_namespaces(7)).
         raise LookFailed(errno.ESTALE, f"process {identity.pid}: the pidfd's inode fits, the start time does not")
     return same_inode and same_ticks and identity.boot_id == boot_id()
 
 
 def pin(identity: Identity) -> int | None:
-    """A pidfd of exactly that process (perhaps a zombie), or None when it is provably gone. Raises LookFailed.
+    """A pidfd of exactly that process, maybe a zombie, or None when it is provably gone. Raises LookFailed.
 
-    By the inode alone where it is known, as no two processes of a boot share one; else by its stat line. The caller has
-    made sure that the identity is of this host, and closes the pidfd.
+    Compares only the inode if it is known, as no two processes of a boot share one; otherwise the stat line. The caller
+    must have checked that the identity is of this host, and closes the pidfd.
     """
     if identity.boot_id != boot_id():
         return None
@@ -211,7 +213,7 @@ def pin(identity: Identity) -> int | None:
 
 
 def passed_on(identity: Identity) -> bool:
-    """Whether its number is another process's by now; False where that cannot be seen."""
+    """Whether its pid has been reused by another process; False if that cannot be determined."""
     fd = open_pidfd(identity.pid)
     if fd is None:
         return False
@@ -227,7 +229,7 @@ def passed_on(identity: Identity) -> bool:
 
 
 def complete(identity: Identity) -> Identity | None:
-    """The same identity with the pidfd's inode where there is one; None when provably gone. Raises LookFailed."""
+    """The same identity with the pidfd's inode if there is one; None when provably gone. Raises LookFailed."""
     fd = pin(identity)
     if fd is None:
         return None
@@ -240,10 +242,10 @@ def complete(identity: Identity) -> Identity | None:
 
 
 def ended(fd: int) -> bool:
-    """Whether the kernel calls the whole thread group ended.
+    """Whether the whole thread group has exited, according to the kernel.
 
-    A pidfd becomes readable only with the last thread (pidfd_open(2); seen on 6.18: a dead leader with a living
-    thread is not). We still ask /proc, for a kernel that says it too early.
+    A pidfd becomes readable only when the last thread exits (pidfd_open(2); seen on 6.18: a dead leader with a living
+    thread is not readable). /proc is checked too, for kernels that report it too early.
     """
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -259,16 +261,16 @@ def _has_living_thread(pid: int, fd: int) -> bool:
     except OSError as error:
         if pid_of(fd) is None:
             return False
-        if error.errno == errno.ENOENT or isinstance(error, Unreadable):  # hidepid, or it hangs: poll's word alone
+        if error.errno == errno.ENOENT or isinstance(error, Unreadable):  # hidepid, or it hangs: rely on poll alone
             return False
         raise LookFailed(error.errno, f"threads of {pid}: {error.strerror}") from error
 
 
 def presence(identity: Identity, pidfd: int | None, *, host: str | None = None) -> Presence:
-    """ALIVE, ABSENT (proved), or UNKNOWN (the look failed). `pidfd`: from `pin`, when the caller holds one.
+    """ALIVE, ABSENT (proved), or UNKNOWN (the check failed). `pidfd`: from `pin`, if the caller holds one.
 
-    With `host` (our own) an identity of another host is UNKNOWN; without, the caller has made sure of it: another
-    host's boot id would read as a boot that is gone.
+    With `host` (our own) an identity of another host is UNKNOWN. Without it the caller must have checked the host:
+    another host's boot id would look like an earlier boot.
     """
     if host is not None and identity.host != host:
         return Presence.UNKNOWN
@@ -288,10 +290,10 @@ def presence(identity: Identity, pidfd: int | None, *, host: str | None = None) 
 
 
 def uids(pidfd: int) -> Uids | None:
-    """The four uids of the process behind a pidfd (zombies included), of one instant; None once it is reaped.
+    """The four uids of a pidfd's process (zombies included) at one instant; None once it is reaped.
 
-    By the pidfd alone (kernel >= 6.13: 1 µs, and no file of a process that hangs in execve is read), before that from
-    /proc/PID/status. Raises LookFailed.
+    From the pidfd alone (kernel >= 6.13: 1 µs, and no file of a process that hangs in execve is read), on older kernels
+    from /proc/PID/status. Raises LookFailed.
     """
     known = pidfd_info.info(pidfd)
     if known is not None and known.uids is not None:
@@ -305,7 +307,7 @@ def uids(pidfd: int) -> Uids | None:
         found = Uids(*map(int, procfs.status_value(pid, "Uid").split()))
     except (OSError, ValueError, TypeError) as error:
         failure = error
-    if pid_of(pidfd) is None:  # its number cannot have been reused before: the line was its own
+    if pid_of(pidfd) is None:  # otherwise its pid was not reused before this, and the line was its own
         return None
     if found is None:
         raise LookFailed(getattr(failure, "errno", None) or errno.EIO, f"the uids of process {pid}: {failure}")
@@ -313,7 +315,7 @@ def uids(pidfd: int) -> Uids | None:
 
 
 class Seen(NamedTuple):
-    """One process at one look: the pidfd still had a pid after the last read."""
+    """One process at one instant: the pidfd still had a pid after the last read."""
 
     identity: Identity
     stat: procfs.Stat
@@ -321,16 +323,17 @@ class Seen(NamedTuple):
 
 
 class ThreadSeen(NamedTuple):
-    """A number that is a thread's: /proc has it, and never lists it (proc(5))."""
+    """A number that belongs to a thread: /proc/NUMBER exists but is not listed (proc(5))."""
 
     start_ticks: int
 
 
 @bounded
 def look_at(pids: tuple[int, ...], host: str) -> dict[int, Seen | ThreadSeen | OSError]:
-    """Identity, stat line and uids of each; ProcessLookupError where there is provably no such process.
+    """Identity, stat line and uids of each; ProcessLookupError if there is provably no such process.
 
-    In one question to the reader: each read may take as long as its process's owner likes, and the loop must not wait.
+    One request to the reader for all: each read may take as long as the process's owner likes, and the event loop must
+    not wait.
     """
     return bounds.each(pids, lambda pid: _seen(pid, host))
 
@@ -356,12 +359,12 @@ def _thread(pid: int) -> ThreadSeen:
     except Unreadable:
         raise
     except (OSError, ValueError):
-        pass  # not even that
+        pass  # no thread either
     raise ProcessLookupError(errno.ESRCH, f"no process {pid}")
 
 
 def is_kernel_thread(pid: int) -> bool:
-    """Whether that number is a thread of the kernel. Raises LookFailed, ProcessLookupError when there is none."""
+    """Whether that pid is a kernel thread. Raises LookFailed, ProcessLookupError when there is none."""
     try:
         return procfs.stat(pid).kernel_thread
     except (OSError, ValueError) as error:
@@ -371,13 +374,13 @@ def is_kernel_thread(pid: int) -> bool:
 def pid_namespace(pid: int) -> int:
     """The inode of its pid namespace (pid_namespaces(7)). Raises LookFailed, ProcessLookupError when there is none."""
     try:
-        return os.stat(f"{procfs.PROC}/{pid}/ns/pid").st_ino  # takes no lock: stat(2) of a link in ns/
+        return os.stat(f"{procfs.PROC}/{pid}/ns/pid").st_ino  # stat(2) of a link in ns/ takes no lock
     except OSError as error:
         raise _gone_or_failed(pid, error) from error
 
 
 def _gone_or_failed(pid: int, error: Exception) -> OSError:
-    """ENOENT from /proc is no proof (hidepid); pidfd_open decides."""
+    """The error to raise: ENOENT from /proc proves nothing (hidepid), so pidfd_open decides."""
     if isinstance(error, Unreadable):
         return error
     fd = open_pidfd(pid)

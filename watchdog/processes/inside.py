@@ -1,4 +1,4 @@
-"""Processes of other pid namespaces below ours, by the number that they have there."""
+"""Processes in pid namespaces below ours, by their pid there."""
 
 import os
 
@@ -9,7 +9,8 @@ from watchdog.processes.bounded import bounded
 
 @bounded
 def numbered_inside(numbers: tuple[int, ...], uid: int) -> dict[int, int]:
-    """By number the pid here of a process of that uid which has it in a pid namespace of its own (NSpid, proc(5)).
+    """Map each of these inner pids to the pid here of a process of that uid that has it in its own pid namespace
+    (NSpid, proc(5)).
 
     Raises OSError where /proc cannot be listed.
     """
@@ -19,7 +20,7 @@ def numbered_inside(numbers: tuple[int, ...], uid: int) -> dict[int, int]:
 
 
 def _number_inside(pid: int, uid: int) -> int | None:
-    """Its innermost number where that is another than ours, and it is of that uid. Raises OSError."""
+    """Its innermost pid, if it is in a namespace below ours and of that uid; else None. Raises OSError."""
     lines = dict(line.partition(b":")[::2] for line in procfs.read_of(pid, "status").splitlines())
     owner, numbers = lines.get(b"Uid", b"").split(), lines.get(b"NSpid", b"").split()
     return int(numbers[-1]) if len(numbers) > 1 and owner[1:2] == [b"%d" % uid] else None

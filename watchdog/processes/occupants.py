@@ -1,18 +1,19 @@
-"""What uses a directory, of whatever uid: for root's daemon, before anything of an owner's is moved or deleted.
+"""Which processes of any uid use a directory: checked by root's daemon before anything of an owner's is moved or
+deleted.
 
-The owner's helper sees its own uid's processes alone (`owner.occupancy`). Root sees every process's cwd, root, program
-and mapped files, and the open files of root's own; those of others only where nothing keeps root from listing them
-(the unit leaves out CAP_DAC_READ_SEARCH, which opens every file of the host). No path of an owner's is opened: names
-are compared, and on which mount what is called so lies: in a mount namespace of its own any user has what it likes at
-any name, and can pass it on. What a process uses whose files hang is not known.
+The owner's helper sees only its own uid's processes (`owner.occupancy`). Root sees the cwd, root, program and mapped
+files of all processes, and the open files of root's own; those of other users only if nothing keeps root from listing
+them (the unit lacks CAP_DAC_READ_SEARCH, which opens every file of the host). No path of an owner's is opened: names
+are compared, and the mount on which the named file lies, because in a mount namespace of its own any user can have any
+file at any name, and can pass it on. What a process with hanging files uses is unknown.
 
-A mount of the place, or one that is made of it, uses it in whatever mount namespace. Those of our own, loop devices and
-swap space are left to the owner's helper, which sees them all.
+A mount of the directory, or one that is built from it, uses it in any mount namespace. Mounts in our own, loop devices
+and swap space are left to the owner's helper, which sees all of them.
 
-A name in an environment is only words. It is use of a place where its user may make a file, or where root says so.
+A name in an environment is only text. It counts as use if its user may create files there, or if the process is root's.
 
-A descriptor that no process has received yet (SCM_RIGHTS) is not seen: the kernel tells that there are some, not of
-what, and a process that never receives its own would keep every tree of the host.
+A descriptor that no process has received yet (SCM_RIGHTS) is not seen: the kernel reports that there are some, but not
+of which files, and a process that never receives its own would block the removal of every tree of the host.
 """
 
 import os
@@ -40,18 +41,18 @@ from watchdog.processes.bounded import Reading, Unreadable, bounded
 from watchdog.processes.procfs import PROC
 
 ENVIRON_LIMIT = 4 << 20
-# Bytes of a list of mounts. Any user makes thousands of namespaces with thousands of mounts each: those are told of in
-# part, and only short lists, not too many, are kept for the next process that lives there.
+# Bytes of a list of mounts. Any user can make thousands of namespaces with thousands of mounts each: their lists are
+# truncated, and only a limited number of short lists is cached for further processes in the same namespace.
 MOUNTS_OF_ROOT, MOUNTS_OF_ANY = 1 << 24, 1 << 20
 SHORT, SPARE = 200, 256
-NAMES = 16  # of a place, with which a mount's words are compared
+NAMES = 16  # of a directory that are compared with mount sources
 
 
 class OccupiedPlace(NamedTuple):
-    """A directory, as its owner's helper names it: `device` and `inside` say where it lies, `born` when it was made.
+    """A directory as named by its owner's helper: `device` and `inside` locate it, `born` is when it was made.
 
-    `open`: others than its owner may pass to it; `enter`: and to what lies in it; `writable`: and make files there.
-    `by_name`: a process that names it in its environment uses it.
+    `open`: users other than its owner can reach it; `enter`: and what is in it; `writable`: and create files there.
+    `by_name`: a process that names it in its environment counts as using it.
     """
 
     path: str
@@ -67,7 +68,7 @@ class OccupiedPlace(NamedTuple):
 
 @bounded
 def users_of(places: tuple[OccupiedPlace, ...], without: frozenset[int]) -> dict[str, str]:
-    """By path, what uses it, in words; of each its owner's processes are left out, and the pids `without`.
+    """By path, a description of what uses it. Ignores processes of the directory's owner and the pids `without`.
 
     Raises LookFailed when /proc cannot be read at all.
     """
@@ -102,7 +103,7 @@ def _uid(pid: int) -> int | None:
 
 
 class _Living(NamedTuple):
-    """Where a process lives: what is mounted there, and which uid's mounts those are; -1: the kernel does not say."""
+    """A process's mount namespace: the mounts in it, and the uid that owns it; -1: the kernel does not say."""
 
     where: tuple[str, str]  # mount namespace and root
     mounts: list[Mount]
@@ -110,9 +111,9 @@ class _Living(NamedTuple):
 
 
 class _Mounted:
-    """The mount namespaces beside ours, `here`; several threads ask.
+    """The mount namespaces other than ours (`here`); used by several threads.
 
-    What lies outside of a process's root its list leaves out.
+    A process's mountinfo lacks what lies outside its root.
     """
 
     def __init__(self, here: str) -> None:
@@ -121,7 +122,7 @@ class _Mounted:
         self._asked: set[tuple[tuple[str, str], str]] = set()
 
     def of(self, pid: int) -> _Living | None:
-        """Where that process lives; None where that is here."""
+        """That process's mount namespace; None if it is ours."""
         with Reading(pid, "ns"):
             there = os.readlink(f"{PROC}/{pid}/ns/mnt")
         if there == self._here:
@@ -145,9 +146,10 @@ class _Mounted:
         return living
 
     def use(self, there: _Living, place: OccupiedPlace, names: set[str]) -> str | None:
-        """Which mount there needs the place, in words; told once.
+        """Describe a mount there that uses the directory; once per namespace and directory.
 
-        Root's and its owner's mounts do. Any other user mounts whatever it can name: that is use where it may enter.
+        Mounts of root and of the directory's owner count. Other users may mount anything that they can name; that
+        counts only if they can enter the directory.
         """
         asked = there.where, place.path
         if asked in self._asked or not (there.owner in (0, place.owner) or place.enter):
@@ -183,7 +185,7 @@ def _used_by(pid: int, places: tuple[OccupiedPlace, ...], known: _Mounted, *, by
             if use := known.use(there, place, names[place]):
                 found.setdefault(place.path, f"{use}, where process {pid} of uid {uid} lives")
     if by_name:
-        with suppress(PermissionError):  # a kernel thread
+        with suppress(PermissionError):  # raised for a kernel thread
             environ = _environ(pid)
             for place in others:
                 variable = variable_naming(environ, names[place]) if place.by_name else None
@@ -195,7 +197,7 @@ def _used_by(pid: int, places: tuple[OccupiedPlace, ...], known: _Mounted, *, by
 def _names(
     pid: int, places: list[OccupiedPlace], known: _Mounted
 ) -> tuple[dict[OccupiedPlace, set[str]], _Living | None]:
-    """What the places are called where that process lives, and where that is, if not here."""
+    """The names of the directories in that process's mount namespace, and the namespace if it is not ours."""
     try:
         there = known.of(pid)
     except Unreadable:
@@ -208,7 +210,7 @@ def _names(
 
 
 def _lies_in(pid: int, link: str, name: str, place: OccupiedPlace, mounted: list[Mount]) -> bool:
-    """Whether what that link leads to lies in the place, by its mount: one of the process's, or of ours."""
+    """Whether the target of that link is in the directory, by its mount: one of the process's namespace or ours."""
     fd = _led_to(pid, link)
     if fd is None:
         return False
@@ -224,7 +226,7 @@ def _lies_in(pid: int, link: str, name: str, place: OccupiedPlace, mounted: list
 
 
 def _led_to(pid: int, link: str) -> int | None:
-    """What that link of a process leads to, opened as a place alone; None: it has gone."""
+    """The target of that link of a process, opened with O_PATH; None: it is gone."""
     try:
         with Reading(pid, link.partition("/")[0]):
             return os.open(f"{PROC}/{pid}/{link}", os.O_PATH | os.O_CLOEXEC)
@@ -235,19 +237,19 @@ def _led_to(pid: int, link: str) -> int | None:
 
 
 def _is_set_id(pid: int) -> bool:
-    """Whether its program runs with rights that whoever started it may lack: then its environment is not root's."""
+    """Whether its program is set-uid or set-gid: then another user may have chosen its environment."""
     try:
         with Reading(pid, "exe"):
             mode = os.stat(f"{PROC}/{pid}/exe").st_mode
     except Unreadable:
         raise
     except OSError:
-        return False  # gone, or a thread of the kernel
+        return False  # gone, or a kernel thread
     return bool(mode & (stat.S_ISUID | stat.S_ISGID))
 
 
 def _uses(pid: int) -> Iterator[tuple[str, str, str]]:
-    """What a process has where: the kind, the link that says it ("" for a mapped file), the name."""
+    """What a process uses: the kind, the link below /proc/PID ("" for a mapped file), the name."""
     for kind in ("cwd", "root", "exe"):
         with suppress(FileNotFoundError, PermissionError), Reading(pid, kind):
             yield kind, kind, os.readlink(f"{PROC}/{pid}/{kind}")
@@ -267,10 +269,10 @@ def _uses(pid: int) -> Iterator[tuple[str, str, str]]:
 def _is_former(
     pid: int, link: str, target: str, names: set[str], made: int | None, former: set[tuple[str, str]]
 ) -> bool:
-    """Whether what has been deleted lay in a directory that was there before this one: it is older than this one.
+    """Whether a deleted file was in an earlier directory of the same name, because it is older than this one.
 
-    The place itself cannot be deleted and be there. What was deleted in this one counts as in use. Of a mapped file
-    that says its program, or an open file of that name.
+    The directory itself exists, so a deleted cwd of its name is an earlier one. A file deleted in this one counts as in
+    use. A mapped file is judged by the program or an open file of the same name.
     """
     if not link:
         return any(name == target for _, name in former)

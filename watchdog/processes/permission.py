@@ -1,12 +1,13 @@
-"""Whom a user may signal, by the kernel's own rule (kill(2), capabilities(7), user_namespaces(7)).
+"""Which processes a user may signal, by the kernel's own rule (kill(2), capabilities(7), user_namespaces(7)).
 
-The daemon of a host is root, which the kernel never refuses. So before each signal that it sends for a user's sake it
-works out, through the pidfd that gets the signal, what the kernel would have answered that user. A helper of theirs
-could try signal 0, but its answer would be that user's word about a process of another uid, and older than the signal.
+A host's daemon is root, which the kernel never refuses. So before each signal on a user's behalf it determines, through
+the pidfd that gets the signal, whether the kernel would have let that user send it. A helper of theirs could try signal
+0, but its answer would be that user's claim about a process of another uid, and older than the signal.
 
 1. The user's uid is the target's real or saved uid.
-2. Or the target lives in a user namespace that the user made (rootless containers, sub-uids): its maker has CAP_KILL
-   in it and in all below. Of those above the target the one right below our own counts (cap_capable in the kernel).
+2. Or the target is in a user namespace that the user created (rootless containers, sub-uids): its creator has CAP_KILL
+   in it and in all below. Of the namespaces around the target the one directly below ours counts (cap_capable in the
+   kernel).
 """
 
 import errno
@@ -26,25 +27,25 @@ _UID = struct.Struct("I")
 
 
 def may_signal(uid: int, pidfd: int) -> bool:
-    """Whether the kernel would let a process of that user signal the one behind the pidfd; True when it is reaped.
+    """Whether the kernel would let a process of that user signal the pidfd's process; True when it is reaped.
 
-    A look that failed is a refusal.
+    A check that failed counts as no.
     """
     if uid == ROOT:
         return True
     try:
         uids = identity.uids(pidfd)
         if uids is None:
-            return True  # nobody is reached
+            return True  # the signal reaches no process
         return uid in (uids.real, uids.saved) or _made_above(pidfd) == uid
     except OSError:
         return False
 
 
 def _made_above(pidfd: int) -> int | None:
-    """The creator of the outermost user namespace, below our own, that the process lives in; None: it lives in ours.
+    """The creator of the outermost user namespace below ours that contains the process; None: it is in ours.
 
-    Raises OSError: it is reaped, or its namespaces are not below ours.
+    Raises OSError if it is reaped, or its namespaces are not below ours.
     """
     ours = os.stat(f"{procfs.PROC}/self/ns/user")
     fd = _user_namespace(pidfd)
@@ -76,7 +77,7 @@ def _user_namespace(pidfd: int) -> int:
     if pid is None:
         raise ProcessLookupError(errno.ESRCH, "it is reaped")
     fd = os.open(f"{procfs.PROC}/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    if identity.pid_of(pidfd) is None:  # its number may have been reused before
+    if identity.pid_of(pidfd) is None:  # its pid may have been reused before the open
         os.close(fd)
         raise ProcessLookupError(errno.ESRCH, "it is reaped")
     return fd

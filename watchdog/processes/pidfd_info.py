@@ -1,4 +1,4 @@
-"""What the kernel says of a process by its pidfd alone, without any file of it (PIDFD_GET_INFO, kernel >= 6.13).
+"""What the kernel reports about a process through its pidfd alone, without its files (PIDFD_GET_INFO, kernel >= 6.13).
 
 It never hangs: the call takes no lock that an execve holds.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from watchdog.core.ownership import Uids
 
 # include/uapi/linux/pidfd.h: _IOWR(0xFF, 11, struct pidfd_info), first published size 64 (kernel 6.13); the exit status
-# came with 6.15 as a bit of its own, answered once the process is reaped.
+# came with 6.15 as a bit of its own, and is set once the process is reaped.
 _GET_INFO = 0xC040FF0B
 _CREDENTIALS = 1 << 1
 _EXIT = 1 << 3
@@ -18,9 +18,9 @@ _INFO = struct.Struct("QQ11Ii")
 
 
 class Info(NamedTuple):
-    """The fields of `struct pidfd_info` that matter here. `uids` are of one instant, and None once it is reaped.
+    """The fields of `struct pidfd_info` that matter here. `uids` are from one instant; None once it is reaped.
 
-    `exit_status` as wait(2) gives it; None: not told.
+    `exit_status` is in the format of wait(2); None: not reported.
     """
 
     parent_pid: int
@@ -29,7 +29,7 @@ class Info(NamedTuple):
 
 
 def info(pidfd: int) -> Info | None:
-    """As of now; None where the kernel cannot say (older, or reaped before 6.15 could keep the exit status)."""
+    """The current info; None if the kernel cannot say (an older one, or a reaped process before 6.15)."""
     buffer = bytearray(_INFO.size)
     _INFO.pack_into(buffer, 0, _EXIT | _CREDENTIALS, *([0] * 13))
     try:

@@ -1,8 +1,8 @@
 """Raw reads below /proc, and the fields of /proc/PID/stat.
 
-Knows formats, judges nothing. A read that fails raises the OSError that the kernel gave: what ENOENT means (gone, or
-hidden from us) is decided in `identity`. A read of one process's file that hangs is Unreadable (`bounded`): outside
-this package such files are read through the functions that are marked so, and by nothing else.
+This module parses formats and judges nothing. A failed read raises the kernel's OSError: what ENOENT means (gone, or
+hidden from us) is decided in `identity`. A hanging read of a process's file is Unreadable (`bounded`): other packages
+read such files only through the functions marked `bounded`.
 
 Tests: tests/processes/test_identity.py, tests/processes/test_snapshot.py.
 """
@@ -24,7 +24,7 @@ PF_EXITING = 0x00000004
 
 
 class Stat(NamedTuple):
-    """What proc(5) calls stat, as far as we use it. Ticks are 1/`TICKS_PER_SECOND` s; start is counted from boot."""
+    """The fields of stat (proc(5)) that are used. Ticks are 1/`TICKS_PER_SECOND` s; start counts from boot."""
 
     pid: int
     name: str
@@ -37,20 +37,22 @@ class Stat(NamedTuple):
     threads: int
     start_ticks: int
     rss_pages: int
-    reaped_ticks: int = 0  # the same of its children that have ended and were waited for, and of theirs
-    faults: int = 0  # of pages, so far, exec or not: no program begins without one. 0 where the kernel does not tell
-    exiting: bool = False  # it is on its way to be a zombie, and may have no memory, so no environment, any more
+    reaped_ticks: int = 0  # the same for its reaped children and theirs
+    faults: int = 0  # page faults so far, across exec: no program starts without one. 0: not reported
+    exiting: bool = False  # it is exiting, and may already have no memory, hence no environment
 
     @property
     def dead(self) -> bool:
-        """A zombie without a living thread. A dead leader is counted in `threads` until it is reaped (seen on 6.18)."""
+        """Whether it is a zombie without a living thread. `threads` includes a dead leader until it is reaped
+        (6.18).
+        """
         return self.state in "ZX" and self.threads <= 1
 
 
 def parse_stat(data: bytes) -> Stat:
-    """The fields of one stat line. comm may hold spaces, parentheses and newlines: it ends at the last ")".
+    """The fields of one stat line. comm may contain spaces, parentheses and newlines: it ends at the last ")".
 
-    Raises ValueError for a line that is cut short.
+    Raises ValueError for a truncated line.
     """
     head, _, tail = data.rpartition(b")")
     pid, _, comm = head.partition(b" (")
@@ -82,14 +84,15 @@ def read_of(pid: int, file: str, *, limit: int = 1 << 20) -> bytes:
 
 
 def read(path: str, *, dir_fd: int | None = None, limit: int = 1 << 20) -> bytes:
-    """At most `limit` bytes of a file of the whole system, of our own process, or from inside `bounds.Reading`.
+    """At most `limit` bytes of a system-wide file or one of our own process; of another process only in
+    `bounds.Reading`.
 
     `path` is relative to `dir_fd`, or absolute. Raises OSError.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         data = os.read(fd, 4096)
-        if len(data) < 1024:  # stat, status, cgroup, fdinfo of one process come whole in the first read
+        if len(data) < 1024:  # the first read returns stat, status, cgroup and fdinfo as a whole
             return data
         parts = [data]
         size = len(data)
@@ -104,13 +107,13 @@ def read(path: str, *, dir_fd: int | None = None, limit: int = 1 << 20) -> bytes
 
 @bounded
 def stat(pid: int) -> Stat:
-    """/proc/PID/stat as of now, whoever has that number. Raises OSError, Unreadable, ValueError."""
+    """The current /proc/PID/stat of whichever process has that pid. Raises OSError, Unreadable, ValueError."""
     return parse_stat(read_of(pid, "stat"))
 
 
 @bounded
 def stats(pids: tuple[int, ...]) -> dict[int, Stat | OSError]:
-    """The same of many, with the error of each that cannot be read."""
+    """The same for many, with the error of each that cannot be read."""
     return bounds.each(pids, _whole_stat)
 
 
@@ -139,14 +142,14 @@ def exit_status(pid: int) -> int:
 
 @bounded
 def living_thread(pid: int) -> bool:
-    """Whether a thread of it is no zombie. Raises OSError, Unreadable."""
+    """Whether one of its threads is not a zombie. Raises OSError, Unreadable."""
     with bounds.Reading(pid, "task"):
         for thread in os.listdir(f"{PROC}/{pid}/task"):
             try:
                 if parse_stat(read(f"{PROC}/{pid}/task/{thread}/stat")).state not in "ZX":
                     return True
             except (OSError, ValueError):
-                continue  # ended while we looked
+                continue  # it exited during the read
     return False
 
 
@@ -158,7 +161,7 @@ def cgroup_lines(pid: int) -> bytes:
 
 @bounded
 def program_file(pid: int) -> str:
-    """What /proc/PID/exe names. Raises OSError, Unreadable."""
+    """The target of /proc/PID/exe. Raises OSError, Unreadable."""
     with bounds.Reading(pid, "exe"):
         return os.readlink(f"{PROC}/{pid}/exe")
 
@@ -166,8 +169,8 @@ def program_file(pid: int) -> str:
 def environ(pid: int, *, dir_fd: int, limit: int) -> bytes:
     """At most `limit` bytes of the environment that a process was started with. Raises OSError.
 
-    /proc/PID/environ is 0400: root without CAP_DAC_OVERRIDE, as our unit has it, may not open another uid's. It may
-    read the memory where stat says that it lies (CAP_SYS_PTRACE, process_vm_readv(2)).
+    /proc/PID/environ is 0400: root without CAP_DAC_OVERRIDE, as in our unit, may not open another uid's. It may read
+    the memory at the address in stat (CAP_SYS_PTRACE, process_vm_readv(2)).
     """
     with bounds.Reading(pid, "environ"):
         try:
@@ -203,7 +206,7 @@ def _memory(pid: int, start: int, length: int) -> bytes:
 
 @bounded
 def status_value(pid: int, key: str) -> str:
-    """The text behind `key:` in /proc/PID/status. Raises OSError, Unreadable, ValueError when it has no such key."""
+    """The text after `key:` in /proc/PID/status. Raises OSError, Unreadable, ValueError when it has no such key."""
     for line in read_of(pid, "status").splitlines():
         name, _, value = line.partition(b":")
         if name == key.encode():
@@ -212,7 +215,7 @@ def status_value(pid: int, key: str) -> str:
 
 
 def cgroup_path(data: bytes) -> str | None:
-    """One path out of /proc/PID/cgroup: v2, or in a hybrid hierarchy where v2 is unused, systemd's own (cgroups(7))."""
+    """One path from /proc/PID/cgroup: v2, or systemd's own in a hybrid hierarchy that does not use v2 (cgroups(7))."""
     found: str | None = None
     for line in data.splitlines():
         number, _, rest = line.partition(b":")
@@ -226,10 +229,10 @@ def cgroup_path(data: bytes) -> str | None:
 
 @bounded
 def waited_seconds(pids: tuple[int, ...]) -> dict[int, float]:
-    """For how long the first thread of each was ready to run and was not let, by others or by its cgroup's quota.
+    """For how long the first thread of each was runnable but had to wait, for other threads or its cgroup's quota.
 
-    Counted while it waits in a queue (sched_info.run_delay in Linux' kernel/sched/stats.h; tried with 6.18: a spinning
-    process at a quota of 2 % gets 0.98 s of it a second). 0 where the kernel does not tell.
+    This is sched_info.run_delay in Linux' kernel/sched/stats.h (tried with 6.18: a spinning process with a quota of 2 %
+    gets 0.98 s of it per second). 0 if the kernel does not report it.
     """
     return {
         pid: 0.0 if isinstance(found, OSError) else found for pid, found in bounds.each(pids, _waited_seconds).items()

@@ -1,8 +1,8 @@
-"""The daemon's side of the reader, its child process that reads files of single processes (`bounded`, `reader_main`).
+"""The daemon's side of the reader, a child process that reads files of single processes (`bounded`, `reader_main`).
 
-Each question has a socket of its own, which the reader gets with it: whoever gives one up closes it, and no other
-caller waits. The reader says itself which read hangs, within `reader_main.PATIENCE` ticks. One that says nothing at
-all is killed, not waited for, and the next question starts another.
+Each request has a socket of its own, which is passed to the reader: a caller that gives up closes it, and no other
+caller waits. The reader itself reports which read hangs, within `reader_main.PATIENCE` ticks. A reader that does not
+answer at all is killed without waiting for it, and the next request starts a new one.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from watchdog.processes.bounded import HEAD, RANGE, Hung, LookFailed
 T = TypeVar("T")
 
 READER = ("-I", "-m", "watchdog.processes.reader_main")
-# Seconds for a question that holds up the event loop. An answer takes 0.15 ms, one of a read that hangs 150.
+# Seconds for a request that blocks the event loop. An answer takes 0.15 ms; if the read hangs, 150 ms.
 ANSWER = 5.0
-SCAN = 15.0  # seconds for one that a coroutine asks; a scan of 2,000 processes takes 0.1, with 200 that hang 1
-START = 15.0  # seconds until it takes questions: 0.1 of an idle CPU
-BURIED = 0.5  # seconds that a killed one has to be gone: it takes 2 ms
+SCAN = 15.0  # seconds for a request from a coroutine; a scan of 2,000 processes takes 0.1 s, with 200 that hang 1 s
+START = 15.0  # seconds until it accepts requests: 0.1 s on an idle CPU
+BURIED = 0.5  # seconds for a killed reader to exit: it takes 2 ms
 AGAIN = 1.0  # seconds between two starts
 _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 18
 
 
 async def awaited(executor: Executor | None, function: Callable[..., T], *args: object) -> T:
-    """A bounded function's answer for a coroutine: by the reader, else in a thread of `executor`."""
+    """Run a bounded function for a coroutine: in the reader, or without one in a thread of `executor`."""
     reader = bounded.user()
     if reader is None:
         return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args))
@@ -47,7 +47,7 @@ async def awaited(executor: Executor | None, function: Callable[..., T], *args: 
 
 
 class Reader:
-    """Asks the reader; starts it where there is none. Threads may share one."""
+    """Sends requests to the reader process, and starts it if there is none. Thread-safe."""
 
     def __init__(self, argv: Sequence[str] | None = None) -> None:
         self._argv = tuple(argv) if argv else (sys.executable, *READER)
@@ -57,15 +57,17 @@ class Reader:
         self._control: socket.socket | None = None
         self._ready = False
         self._started = float("-inf")
-        self._given_up: list[subprocess.Popen[bytes]] = []  # killed, and perhaps not gone (D state)
+        self._given_up: list[subprocess.Popen[bytes]] = []  # killed, but maybe not gone yet (D state)
         self._version = 0
         self._closed = False
         self._maps = 0
         self.hung: Mapping[int, Hung] = {}
-        self._users = os.memfd_create("users")  # each reader has it, too
+        self._users = os.memfd_create("users")  # each reader process inherits it
 
     def share(self, users: UserMap) -> None:
-        """Tell it which uids count for one user. It looks only when so many reads hang that users have to share."""
+        """Publish which uids count for one user. The reader uses it only when so many reads hang that users
+        must share.
+        """
         data = b"".join(RANGE.pack(*one) for one in users.ranges)
         os.pwrite(self._users, data, HEAD.size)
         self._maps += 1
@@ -73,13 +75,13 @@ class Reader:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that reads now."""
+        """The pid of the current reader process."""
         return None if self._child is None else self._child.pid
 
     def ask(self, name: str, args: tuple[object, ...]) -> Any:
-        """What the function `name` of `bounded` says, or raises. Waits for it, so for short ones alone.
+        """Return what the bounded function `name` returns, or raise what it raises. Blocks, so only for short ones.
 
-        Raises LookFailed where the reader does not answer.
+        Raises LookFailed if the reader does not answer.
         """
         with self._asked(name, args) as (mine, child, request):
             try:
@@ -95,7 +97,7 @@ class Reader:
         return self._told(child, bytes(data))
 
     async def call(self, name: str, args: tuple[object, ...], limit: float | None = None) -> Any:
-        """The same for a coroutine, and for functions that take long."""
+        """The same for coroutines, also for functions that take long."""
         loop = asyncio.get_running_loop()
         with self._asked(name, args) as (mine, child, request):
             mine.setblocking(False)
@@ -111,12 +113,12 @@ class Reader:
         return self._told(child, bytes(data))
 
     async def refresh(self) -> None:
-        """Ask again which processes hang, where any did: most that do return at once. Raises LookFailed."""
+        """If any process hung, ask again which do: most hang only for a moment. Raises LookFailed."""
         if self.hung:
             self.hung = await self.call("hung", (), ANSWER)
 
     def close(self) -> None:
-        """End it; there are no more questions. Waits `BURIED` at most: what is stuck in D state outlives us."""
+        """Kill the reader; there are no more requests. Waits at most `BURIED`: a reader in D state outlives us."""
         self._closed = True
         child = self._child
         if child is not None:
@@ -143,7 +145,7 @@ class Reader:
         return value
 
     def _asked(self, name: str, args: tuple[object, ...]) -> "_Question":
-        """A question on its way. Raises LookFailed."""
+        """Start a request. Raises LookFailed."""
         request = pickle.dumps((name, args), pickle.HIGHEST_PROTOCOL)
         try:
             mine, theirs = socket.socketpair()
@@ -158,9 +160,9 @@ class Reader:
         return _Question(mine, child, _LENGTH.pack(len(request)) + request)
 
     def _pass_on(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
-        """Give the reader its end. Raises LookFailed."""
+        """Pass the reader its end of the socket. Raises LookFailed."""
         with self._lock:
-            for _ in range(2):  # one that has ended is found out about here
+            for _ in range(2):  # twice, as the send shows whether the reader has exited
                 child, control = self._running()
                 try:
                     socket.send_fds(control, [b"?"], [theirs.fileno()])
@@ -200,11 +202,11 @@ class Reader:
         return self._child, mine
 
     def _give_up(self, child: subprocess.Popen[bytes]) -> None:
-        """Kill it and wait for nothing: a thread of it may be in uninterruptible sleep."""
+        """Kill it without waiting: one of its threads may be in uninterruptible sleep."""
         if self._child is not child:
             return
         self._child = None
-        self.hung, self._version = {}, 0  # the next one finds out for itself
+        self.hung, self._version = {}, 0  # the next reader finds out by itself
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -217,7 +219,7 @@ class Reader:
 
 
 class _Question:
-    """Our end of a socket, whose it is to answer, and what is asked."""
+    """One request: our end of its socket, the reader process, and the message."""
 
     def __init__(self, mine: socket.socket, child: subprocess.Popen[bytes], request: bytes) -> None:
         self._mine = mine

@@ -1,20 +1,20 @@
 """The reader: the daemon's child that reads files of single processes, each of which may hang (`bounded`).
 
-Started by `reader`; ends when the daemon's end of its socket is closed. It holds no lock, database or socket of the
-daemon. Its first thread never reads such a file: it takes requests, and every `TICK` looks at the threads that do.
+Started by `reader`; exits when the daemon's end of its socket is closed. It holds no lock, database or socket of the
+daemon. Its main thread never reads such a file: it accepts requests, and every `TICK` checks the threads that do.
 
-- A thread that is in the same system call for `PATIENCE` ticks is left to it: what it was to read is Unreadable, its
-  process and file are not read again before that call has returned, and another thread goes on. Ticks are counted, not
-  seconds: a reader that was not let run has not waited.
-- For one process after another (`each`) one thread is enough as long as none hangs. When one does not come back within
-  a tick, as many threads go on as are stuck: 200 hung processes cost half a second, once.
-- One that lets each read take nearly as long is not read for `REST` seconds after each third such read: a scan reads a
-  process several times, a kill scans several times, and others wait for both. Of a user of whom `CROWD` did so lately
-  each further one is not after its first.
-- A thread stuck for ever is a task that the unit's TasksMax counts. So `OF_ONE_USER` may be stuck with the processes of
-  one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked. `KEPT` are
-  for root's and the daemon's own, and half of them for users of whom none hangs: they are registered and killed as
-  ever.
+- A thread that is in the same system call for `PATIENCE` ticks is abandoned: its process and file are Unreadable and
+  not read again before that call has returned, and another thread continues its work. Ticks are counted instead of
+  seconds, because a reader that did not get to run has not waited.
+- For a series of processes (`each`) one thread is enough while none hangs. When one does not return within a tick, as
+  many threads are added as are stuck: 200 hung processes cost half a second, once.
+- A process whose reads take nearly that long is skipped for `REST` seconds after each third such read: a scan reads a
+  process several times, a kill scans several times, and others wait for both. For a user with `CROWD` such processes
+  lately, further ones are skipped after their first slow read.
+- A thread stuck for ever counts towards the unit's TasksMax. So `OF_ONE_USER` may be stuck with processes of one user,
+  `OF_ALL` with all; beyond that, processes that were not read before count as hung without a try. `KEPT` more are
+  reserved for root's and the daemon's own, half of them also for users with no hung process: these can always be
+  registered and killed.
 
 Tests: tests/processes/test_reader.py.
 """
@@ -45,21 +45,21 @@ from watchdog.processes.procfs import PROC
 
 TICK = 0.05  # seconds
 PATIENCE = 3  # ticks in one system call: 100 to 150 ms; a read that does not hang takes 10 to 100 µs
-SLOW = 3  # reads that waited for a tick and longer, within `WITHIN` seconds: one execve on a busy host is one or two
+SLOW = 3  # reads that took a tick or longer within `WITHIN` seconds: an execve on a busy host causes one or two
 WITHIN, REST = 10.0, 5.0
-CROWD = 32  # processes of one user, each with such a read within `WITHIN`
-AT_ONCE = 64  # threads that go on in one `each`
+CROWD = 32  # processes of one user with such a read within `WITHIN`
+AT_ONCE = 64  # threads that work concurrently for one `each`
 OF_ONE_USER = 256  # stuck threads; 20 KiB each
 OF_ALL = 512
-KEPT = 64  # beyond that
+KEPT = 64  # reserved beyond that
 STACK = 256 * 1024  # bytes; the deepest call here needs a few KB of it
-SPARE = 4  # threads that wait for a task
-CLOSED = -2  # the pidfd of what is no longer stuck, or whose process has ended
+SPARE = 4  # idle threads that are kept
+CLOSED = -2  # value of `pidfd` when the read is no longer stuck, or its process has exited
 LENGTH = struct.Struct("!I")
 
 
 class _Stuck:
-    """One read that has not returned, and the process that it waits for."""
+    """One read that has not returned, and its process."""
 
     def __init__(self, pid: int, file: str) -> None:
         self.pidfd = _pidfd_of(pid)
@@ -68,7 +68,7 @@ class _Stuck:
 
     @property
     def gone(self) -> bool:
-        """Whether its process has ended: its number may be another's, whose files are read."""
+        """Whether its process has exited: then its pid may be another's, whose files may be read."""
         if self.pidfd < 0:
             return False
         poll = select.poll()
@@ -82,7 +82,7 @@ class _Stuck:
 
 
 class _Users:
-    """Which user a uid counts for, as the daemon says (`Reader.share`)."""
+    """Which user a uid counts for, as published by the daemon (`Reader.share`)."""
 
     def __init__(self) -> None:
         self.file = -1
@@ -90,7 +90,7 @@ class _Users:
         self._map = UserMap()
 
     def of(self, uid: int) -> int:
-        """The user's uid; the uid itself as long as nothing was said."""
+        """The user's uid; the uid itself while nothing is published."""
         if self.file >= 0:
             version, count = bounds.HEAD.unpack(os.pread(self.file, bounds.HEAD.size, 0).ljust(bounds.HEAD.size, b"\0"))
             if version != self._read:
@@ -100,7 +100,7 @@ class _Users:
 
 
 def _pidfd_of(pid: int) -> int:
-    """-1 where there is none to be had."""
+    """A pidfd, or -1 if there is none."""
     try:
         found = identities.open_pidfd(pid)
     except OSError:
@@ -109,7 +109,7 @@ def _pidfd_of(pid: int) -> int:
 
 
 def uid_of(pid: int, pidfd: int) -> int:
-    """Whose a process is, without any file of it: its real uid, else who owns /proc/PID; -1 when it is gone."""
+    """A process's uid without reading its files: its real uid, else the owner of /proc/PID; -1 when it is gone."""
     known = pidfd_info.info(pidfd) if pidfd >= 0 else None
     if known is not None and known.uids is not None:
         return known.uids.real
@@ -120,16 +120,16 @@ def uid_of(pid: int, pidfd: int) -> int:
 
 
 class _Worker(threading.Thread):
-    """Does one task after another, until it is left behind in a system call that hangs."""
+    """Runs one task after another, until it is abandoned in a system call that hangs."""
 
     def __init__(self, crew: "Crew") -> None:
         super().__init__(daemon=True)
         self._crew = crew
         self.place = ThreadRead()
-        self.left = False  # its task is another's now
+        self.left = False  # it was abandoned: another thread has its task
         self.task: _Task | None = None
         self.seen = -1  # the step at the last tick
-        self.ticks = 0  # that it has been in that step
+        self.ticks = 0  # ticks that it has been in that step
 
     def run(self) -> None:
         bounds.here.place = self.place
@@ -143,13 +143,13 @@ class _Worker(threading.Thread):
         self._crew.returned(self)
 
     def still_in_it(self) -> bool:
-        """Whether it is in the same system call as at the last tick, and waits there for something."""
+        """Whether it is in the same system call as at the last tick and is blocked there."""
         if self.place.pid == 0 or self.place.step != self.seen:
             self.seen, self.ticks = self.place.step, 0
             return False
         try:
             with open(f"{PROC}/self/task/{self.native_id}/stat", "rb") as stat:
-                runs = stat.read().rpartition(b")")[2].split()[0] == b"R"  # it is not let run
+                runs = stat.read().rpartition(b")")[2].split()[0] == b"R"  # runnable, so only waiting for a CPU
         except OSError:
             runs = False
         self.ticks += not runs
@@ -157,13 +157,13 @@ class _Worker(threading.Thread):
 
 
 class _Task:
-    """What a worker does; `give_up` in its place when it is left behind."""
+    """The work of a worker; `give_up` is called instead when the worker is abandoned."""
 
     def run(self, worker: _Worker) -> None:
         raise NotImplementedError
 
     def slow(self) -> None:
-        """Its worker waits in a system call."""
+        """Called while its worker is blocked in a system call."""
 
     def give_up(self, worker: _Worker, error: Unreadable) -> None:
         raise NotImplementedError
@@ -175,17 +175,17 @@ class Crew:
     def __init__(self) -> None:
         self.tasks: SimpleQueue[_Task] = SimpleQueue()
         self.lock = threading.Lock()
-        self.idle = 0  # threads that wait for a task, less the tasks that wait for a thread
-        self.active = 0  # tasks that are not finished and whose thread is not left behind
-        self.version = 0  # of what is stuck
-        self._slow: dict[int, list[float]] = {}  # when reads of a process began to wait, the last few
-        self._slow_of: dict[int, int] = {}  # the user of each of these
+        self.idle = 0  # waiting threads minus waiting tasks
+        self.active = 0  # unfinished tasks whose thread is not abandoned
+        self.version = 0  # counts changes of what is stuck
+        self._slow: dict[int, list[float]] = {}  # by pid, when its last few slow reads began to block
+        self._slow_of: dict[int, int] = {}  # by pid, the user of each of these
         self._workers: set[_Worker] = set()
         self._stuck: dict[_Worker, _Stuck] = {}
-        self._of_user: Counter[int] = Counter()  # the same, by user
+        self._of_user: Counter[int] = Counter()  # number of stuck reads by user
 
     def do(self, task: _Task) -> None:
-        """Have a thread do it. Raises RuntimeError where none can be started."""
+        """Give the task to a thread. Raises RuntimeError if none can be started."""
         with self.lock:
             self.idle -= 1
             if self.idle < 0:
@@ -201,19 +201,19 @@ class Crew:
         self.tasks.put(task)
 
     def waits(self, worker: _Worker) -> bool:
-        """Whether that thread is to wait for a task; else it ends."""
+        """Whether that thread is to wait for a task; otherwise it exits."""
         with self.lock:
             waits = not worker.left and self.idle < SPARE
             self.idle += waits
             return waits
 
     def finished(self, worker: _Worker) -> None:
-        """Its task is done."""
+        """Record that its task is done."""
         with self.lock:
             self.active -= not worker.left
 
     def tick(self) -> None:
-        """Look at each thread: one that hangs is left behind."""
+        """Check each thread, and abandon those that hang."""
         for worker in list(self._workers):
             task = worker.task
             if task is None or worker.left or not worker.still_in_it():
@@ -226,7 +226,7 @@ class Crew:
             with self.lock:
                 pid, file = worker.place.pid, worker.place.file
                 if worker.task is not task or pid == 0 or worker.place.step != worker.seen:
-                    continue  # it came back just now
+                    continue  # it has just returned
                 worker.left = True
                 self.active -= 1
                 self._stuck[worker] = stuck = _Stuck(pid, file)
@@ -246,7 +246,7 @@ class Crew:
             bounds.slow = {one: until for one, until in bounds.slow.items() if until > now} | {pid: now + REST}
 
     def _in_crowd(self, pid: int) -> bool:
-        """Whether so many processes of its user were slow lately that a third look at each would take too long."""
+        """Whether so many processes of its user were slow lately that three slow reads of each would take too long."""
         self._slow_of = {one: user for one, user in self._slow_of.items() if one in self._slow and one != pid}
         pidfd = _pidfd_of(pid)
         user = users.of(uid_of(pid, pidfd))
@@ -257,7 +257,7 @@ class Crew:
         return others >= CROWD and user not in (0, os.geteuid())
 
     def returned(self, worker: _Worker) -> None:
-        """A read that hung has returned: its process may be read again."""
+        """Record that a thread's hung read has returned: its process may be read again."""
         with self.lock:
             self._workers.discard(worker)
             stuck = self._stuck.pop(worker, None)
@@ -266,7 +266,7 @@ class Crew:
                 self._drop(stuck)
 
     def hung(self) -> dict[int, Hung]:
-        """The processes that cannot be read; one that has ended is none any more, whatever its read does."""
+        """The processes that cannot be read; without those that have exited, even if their read still hangs."""
         with self.lock:
             for stuck in self._stuck.values():
                 if stuck.gone:
@@ -283,9 +283,10 @@ class Crew:
         stuck.close()
 
     def refuse(self, pid: int, file: str) -> bool:
-        """Whether a process is not read, since too many threads are stuck already with its user's, or with all.
+        """Whether a process must not be read, as too many threads are stuck with its user's processes, or with all.
 
-        One that the last scan has read is, up to `OF_ALL`, and of a user with none that hangs always.
+        A process that the last scan could read is still read up to `OF_ALL`, and always if no process of its user
+        hangs.
         """
         stuck, known = len(self._stuck), pid in bounds.readable
         if stuck < OF_ONE_USER or (known and stuck < OF_ALL):
@@ -304,7 +305,7 @@ class Crew:
         return True
 
     def _has_room(self, uid: int, stuck: int, *, known: bool) -> bool:
-        """Whether one more may be stuck, with a process of that uid, when so many are."""
+        """Whether one more thread may get stuck with a process of that uid, when `stuck` are already."""
         mine = self._of_user[users.of(uid)]
         if stuck < OF_ALL:
             return mine < OF_ONE_USER
@@ -317,7 +318,7 @@ class Crew:
             self.version += 1
 
     def each(self, keys: Iterable[int], work: Callable[[int], Any]) -> dict[int, Any]:
-        """`bounded.each`, by as many threads as it takes."""
+        """`bounded.each`, with as many threads as needed."""
         batch = _Batch(self, list(keys), work)
         if batch.keys:
             batch.begin()
@@ -326,7 +327,7 @@ class Crew:
 
 
 class _Batch(_Task):
-    """The same work for many keys; each thread that does it takes the next one."""
+    """The same work for many keys; each of its threads takes the next one."""
 
     def __init__(self, crew: Crew, keys: list[int], work: Callable[[int], Any]) -> None:
         self.keys = keys
@@ -336,8 +337,8 @@ class _Batch(_Task):
         self._work = work
         self._left: Iterator[int] = iter(keys)
         self._doing: dict[_Worker, int] = {}
-        self._running = 0  # threads that are not left behind
-        self._lost = 0  # those that are
+        self._running = 0  # threads that are not abandoned
+        self._lost = 0  # threads that are
 
     def begin(self) -> None:
         self._running += 1
@@ -370,7 +371,7 @@ class _Batch(_Task):
             self._doing.pop(worker, None)
             self._running -= 1
             if self._running == 0:
-                for key in self._left:  # no thread could be started that would go on
+                for key in self._left:  # no thread could be started to continue
                     self.found[key] = OSError(errno.EAGAIN, "no thread can be started")
                 self.done.set()
 
@@ -393,7 +394,7 @@ class _Batch(_Task):
 
 
 class _Call(_Task):
-    """One request of the daemon on a socket of its own: a function and its arguments, then the answer."""
+    """One request of the daemon on its own socket: a function and its arguments, then the answer."""
 
     def __init__(self, crew: Crew, connection: socket.socket) -> None:
         self._crew = crew
@@ -407,7 +408,7 @@ class _Call(_Task):
     def _outcome(self, name: str, args: tuple[Any, ...]) -> tuple[bool, object]:
         try:
             return True, function(name)(*args)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+        except Exception as error:  # noqa: BLE001 - passed on to the caller
             return False, error
 
     def _request(self) -> bytes:
@@ -428,7 +429,7 @@ class _Call(_Task):
         with self._crew.lock:
             if worker.left:
                 return
-            worker.task = None  # it is not given up any more
+            worker.task = None  # from here on it is not abandoned
         self._send(well, value)
 
     def _send(self, well: bool, value: object) -> None:
@@ -440,7 +441,7 @@ class _Call(_Task):
 
 
 def function(name: str) -> Callable[..., Any]:
-    """A bounded function of this package, `hung`. Raises LookupError."""
+    """A bounded function of this package by name, or `hung`. Raises LookupError."""
     module, _, rest = name.partition(".")
     if name == "hung":
         return _crew.hung
@@ -456,7 +457,7 @@ _crew = Crew()
 
 
 def serve(control: socket.socket) -> None:
-    """Take requests until the daemon's end is closed."""
+    """Serve requests until the daemon's end is closed."""
     bounds.crew, bounds.refuse = _crew.each, _crew.refuse
     threading.stack_size(STACK)
     control.setblocking(False)
@@ -472,7 +473,7 @@ def serve(control: socket.socket) -> None:
                 connection = socket.socket(fileno=fd)
                 try:
                     _crew.do(_Call(_crew, connection))
-                except RuntimeError:  # no thread: the caller sees its end closed, and nothing is known
+                except RuntimeError:  # no thread: the caller sees its socket closed, and nothing is known
                     connection.close()
         if (now := _clock.mono()) - ticked >= TICK * 0.9:
             ticked = now
@@ -480,13 +481,13 @@ def serve(control: socket.socket) -> None:
 
 
 def main() -> None:
-    """As started by the daemon: the descriptor of its socket is the only argument."""
+    """Started by the daemon with two arguments: the descriptors of its socket and of the user map."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the daemon's end is its end
+        signal.signal(number, signal.SIG_IGN)  # it exits when the daemon does
     users.file = int(sys.argv[2]) if len(sys.argv) > 2 else -1
     with suppress(OSError):
         serve(socket.socket(fileno=int(sys.argv[1])))
-    os._exit(0)  # threads that are stuck are not waited for
+    os._exit(0)  # does not wait for stuck threads
 
 
 if __name__ == "__main__":

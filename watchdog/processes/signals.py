@@ -1,15 +1,15 @@
-"""The one guarded send, and the one `cgroup.kill`. Nothing else in the daemon signals a process of an agent's tree.
+"""The only guarded send, and the only `cgroup.kill`: nothing else in the daemon signals a process of an agent's tree.
 
-1. The number and the signal must be what they claim (no bool, nothing <= 1, nothing over pid_max).
+1. The pid and the signal must be valid (no bool, nothing <= 1, nothing over pid_max).
 2. Same host, same boot; not ourselves, not our ancestors, not another agent's process.
-3. A pidfd is opened, then the whole identity is verified, then what it is (kernel thread, spared program). Where a read
-   of its files hangs, the caller's own pidfd stands for that: it was opened when the identity was verified.
-4. Where no pidfd inode tells the process from another of the same start tick, the caller's own pidfd must.
-5. Where it is sent by a user's right, the kernel would let that user send it (`permission`).
+3. A pidfd is opened, then the whole identity is verified, then its kind (kernel thread, spared program). If a read of
+   its files hangs, the caller's own pidfd serves as proof: it was opened when the identity was verified.
+4. If there is no pidfd inode to distinguish it from another process of the same start tick, the caller's pidfd must.
+5. If it is sent with a user's rights, the kernel must let that user send it (`permission`).
 6. The signal goes through that pidfd, so a pid that was reused in between hits no process.
 
-Never by number and never to a group: to signal group 1 is to signal every process of the machine. A cgroup is killed as
-a whole only while it is frozen, when each process in it has passed the same checks.
+Never by pid and never to a group: kill(-1) signals every process of the machine. A cgroup is killed as a whole only
+while it is frozen, after each process in it has passed the same checks.
 """
 
 import os
@@ -27,22 +27,23 @@ from watchdog.processes.permission import may_signal
 
 
 class SendResult(StrEnum):
-    """What became of one signal that the guard let through."""
+    """The result of one signal that the guard permitted."""
 
     SENT = "sent"
-    GONE = "gone"  # proved: no such process, another one of the same number, or nothing but a zombie
-    NOT_PERMITTED = "not_permitted"  # the kernel's EPERM, to us or to the user by whose right it is sent
+    GONE = "gone"  # proved: no such process, another one with the same pid, or only a zombie
+    NOT_PERMITTED = "not_permitted"  # the kernel's EPERM, for us or for the user with whose rights it is sent
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The processes that must never be signalled.
+    """Which processes must not be signalled.
 
-    `protected`: (pid, start ticks) of the other agents' trees and of whatever else the caller spares. `spare`: names of
-    programs (comm, the first 15 characters count). `main`: the agent's main process, which is spared only where its
-    program's file has such a name too: comm is what a process calls itself (PR_SET_NAME, prctl(2)). `sender`: the user
-    with whose rights signals are sent: no process that the kernel would not let that user signal; None: by our own.
-    `last_look`: asked when all else is verified, right before each signal; what it raises stops it, and leaves `send`.
+    `protected`: (pid, start ticks) of the other agents' trees and of anything else that the caller spares. `spare`:
+    names of programs (comm; the first 15 characters count). `main`: the agent's main process, which is spared only if
+    its program file has such a name too: a process can choose its comm (PR_SET_NAME, prctl(2)). `sender`: the user with
+    whose rights signals are sent, so only to processes that the kernel would let that user signal; None: our own.
+    `last_look`: called after all checks, right before each signal; if it raises, nothing is sent and the exception
+    propagates.
     """
 
     host: str
@@ -53,12 +54,12 @@ class Guard:
     last_look: Callable[[], None] = lambda: None
 
     def permits(self, pidfd: int) -> bool:
-        """Whether its `sender` may signal the process behind a pidfd, as of now."""
+        """Whether its `sender` may signal a pidfd's process now."""
         return self.sender is None or may_signal(self.sender, pidfd)
 
 
 def pid_max() -> int:
-    """The largest pid that the kernel may give out, or its compiled-in limit (proc(5)) where that cannot be read."""
+    """The kernel's limit for pids (proc(5)), or its compiled-in maximum if that cannot be read."""
     try:
         return int(procfs.read("/proc/sys/kernel/pid_max"))
     except (OSError, ValueError):
@@ -66,15 +67,15 @@ def pid_max() -> int:
 
 
 def ancestors() -> frozenset[int]:
-    """The pids above our own process, read again. The walk ends at one that we may not see (another user's)."""
+    """The pids of our ancestors, read afresh. The walk ends at one that is not visible (another user's)."""
     return _above()[0]
 
 
 def is_ancestor(pid: int) -> bool:
-    """Whether that process stands above ours now.
+    """Whether that process is an ancestor of ours now.
 
-    Nobody ever comes to: an orphan passes to one who stands above it already (PR_SET_CHILD_SUBREAPER, prctl(2)). So who
-    was not in the first whole walk of this process is not looked for again: a walk takes 20 system calls.
+    A process never gains new ancestors: an orphan passes to an existing one (PR_SET_CHILD_SUBREAPER, prctl(2)). So a
+    pid that was not in this process's first complete walk needs no further walk, which takes 20 system calls.
     """
     first = _first_walks.get(os.getpid())
     if first is None:
@@ -84,11 +85,11 @@ def is_ancestor(pid: int) -> bool:
     return pid in first and pid in ancestors()
 
 
-_first_walks: dict[int, frozenset[int]] = {}  # by our own pid: a fork has other ancestors
+_first_walks: dict[int, frozenset[int]] = {}  # by our own pid, as a fork has other ancestors
 
 
 def _above() -> tuple[frozenset[int], bool]:
-    """The walk, and whether it came to its end."""
+    """Our ancestors, and whether the walk was complete."""
     found: set[int] = set()
     pid = os.getppid()
     while pid > 0 and pid not in found:
@@ -112,10 +113,10 @@ def _parent_of(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SignalTarget:
-    """What the caller knows of a process for which it holds a pidfd, so that nothing is read right before a signal.
+    """What the caller knows of a process whose pidfd it holds, so that nothing has to be read right before a signal.
 
-    `stat`: its line, read since the pidfd was opened (None: it is read by `send`). `name`: as it was called when it was
-    read last, for where it cannot be read now.
+    `stat`: its line, read after the pidfd was opened (None: `send` reads it). `name`: its last known name, in case it
+    cannot be read now.
     """
 
     stat: procfs.Stat | None = None
@@ -128,7 +129,7 @@ NO_LOOK = SignalTarget()
 def send(
     identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None = None, look: SignalTarget = NO_LOOK
 ) -> SendResult:
-    """Send `sig` to exactly that process, or to none. `pidfd`: from `identity.pin`, while the caller holds one.
+    """Send `sig` to exactly that process, or to none. `pidfd`: from `identity.pin`, if the caller holds one.
 
     Raises SignalRefused; its reasons: bad_signal bad_pid other_host other_boot self ancestor other_agent kernel_thread
     spared unpinned unreadable look_failed.
@@ -139,10 +140,10 @@ def send(
 
 
 def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None, look: SignalTarget = NO_LOOK) -> SendResult:
-    """SIGCONT to a process that we have stopped, whosoever it turned out to be.
+    """Send SIGCONT to a process that we have stopped, whichever agent it turned out to belong to.
 
-    Raises SignalRefused as `send` does, but never other_agent or spared: those above all must not stay stopped. Nor
-    does it need the right of any sender.
+    Raises SignalRefused as `send` does, but never other_agent or spared: those above all must not stay stopped. It
+    needs no sender's rights either.
     """
     guard = replace(guard, protected=frozenset(), spare=frozenset(), sender=None)
     return _send(identity, signal.SIGCONT, guard, pidfd, look)
@@ -151,11 +152,11 @@ def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None, look: S
 def kill_cgroup(
     path: str, ours: Mapping[Identity, int | None], guard: Guard, looks: Mapping[Identity, SignalTarget] | None = None
 ) -> frozenset[int] | None:
-    """SIGKILL to all in a frozen v2 cgroup at once; their pids, or None where this cannot be done (kernel before 5.14).
+    """SIGKILL all processes in a frozen v2 cgroup at once; return their pids, or None if impossible (kernel < 5.14).
 
-    `ours`: the processes that may be in it, each with the caller's pidfd. Raises SignalRefused as `send` does, for any
-    process in it; and not_frozen, foreign when another process is in it, or not_permitted when one may not be
-    signalled. Then no process was signalled.
+    `ours`: the processes that may be in it, each with the caller's pidfd. Raises SignalRefused as `send` does for any
+    process in it, and with not_frozen, foreign (another process is in it) or not_permitted (one may not be signalled).
+    Then no process was signalled.
     """
     try:
         if not cgroups.events(path).frozen:  # while it is, no process in it can fork
@@ -186,7 +187,9 @@ def kill_cgroup(
 
 
 def _renamed(stat: procfs.Stat) -> bool:
-    """Whether its name is its own invention: "tmux: server" begins with its program's, tmux. False: not to be seen."""
+    """Whether its comm does not begin with its program's name, as "tmux: server" does. False also if that is
+    unknown.
+    """
     try:
         program = os.path.basename(procfs.program_file(stat.pid)).removesuffix(" (deleted)")
     except OSError:
@@ -212,7 +215,7 @@ def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | No
 
 @contextmanager
 def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalTarget) -> Iterator[int | None]:
-    """A pidfd of exactly that process, which the guard lets through; None when it is gone. Raises SignalRefused."""
+    """Yield a pidfd of exactly that process if the guard permits it; None when it is gone. Raises SignalRefused."""
     pid = identity.pid
     if type(pid) is not int or not 1 < pid <= pid_max():
         raise SignalRefused("bad_pid", f"{pid!r} is not a pid that may be signalled (2 to pid_max)")
@@ -243,7 +246,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalT
                 return
             found = fd is not None and stat is not None and identities.matches(identity, fd, stat)
             if fd is not None and found and not identities.names_one(identity, fd):
-                # Number and tick fit, and that is all there is: another process may have started in that tick.
+                # Only pid and tick match: another process may have started in that tick.
                 held = 0 if pidfd is None else identities.pid_of(pidfd)
                 if held not in (pid, None):
                     raise SignalRefused("unpinned", f"pid {pid} may have been reused in the tick in which it started")
@@ -264,14 +267,14 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalT
 
 
 def _line(pid: int, fd: int, pidfd: int | None, look: SignalTarget) -> procfs.Stat | None:
-    """The stat line of what `fd` holds; None when it is reaped. Raises LookFailed, Unreadable."""
+    """The stat line of the process of `fd`; None when it is reaped. Raises LookFailed, Unreadable."""
     if look.stat is not None and pidfd is not None:
         return look.stat if identities.pid_of(pidfd) == identities.pid_of(fd) == pid else None
     return identities.read_stat(pid, fd)
 
 
 def _is_held(identity: Identity, fd: int, pidfd: int | None) -> bool:
-    """Whether `fd` is of the process that the caller has pinned when its identity was verified."""
+    """Whether `fd` is the process that the caller pinned when it verified its identity."""
     if pidfd is None or identities.pid_of(pidfd) != identity.pid:
         return False
     return not identities.names_one(identity, fd) or identities.pidfd_inode(fd) == identity.pidfd_inode

@@ -1,8 +1,8 @@
-"""A bounded picture of a tree for the history: what each process was doing when a verdict fell.
+"""A bounded snapshot of a tree for the history: what each process was doing at the time of a verdict.
 
-Holds no environment, no command line beyond the program's base name, and no secret that `core.redaction` knows. A read
-that fails is recorded in the picture, never raised. Bounds: 64 processes, 16 KiB of JSON, 256 descriptors per process
-and 2,048 in all.
+It holds no environment, no command line beyond the program's base name, and no secret that `core.redaction` recognises.
+A failed read is recorded in the snapshot, never raised. Bounds: 64 processes, 16 KiB of JSON, 256 descriptors per
+process and 2,048 in all.
 """
 
 import json
@@ -26,10 +26,10 @@ _LISTEN = b"0A"  # TCP_LISTEN, include/net/tcp_states.h
 
 @bounded
 def snapshot(members: Iterable[TreeMember]) -> dict[str, object]:
-    """`{"processes": [...], "omitted": n}`, in the order given; what did not fit is counted in `omitted`.
+    """`{"processes": [...], "omitted": n}`, in the order given; `omitted` counts processes that did not fit.
 
     Per process: pid, ppid, name, program, state, via, wchan, cpu_seconds, rss_bytes, threads, age_seconds, ports; and
-    `failed`, the reads that did not work with their errors. One that has gone meanwhile is marked `gone`.
+    `failed`, the failed reads with their errors. A process that has exited meanwhile is marked `gone`.
     """
     given = list(members)
     uptime = _uptime()
@@ -41,7 +41,7 @@ def snapshot(members: Iterable[TreeMember]) -> dict[str, object]:
     entries = bounds.each(range(len(first)), lambda number: _entry(first[number], uptime, listening, budget))
     for number, member in enumerate(first):
         entry = entries[number]
-        if isinstance(entry, OSError):  # a read hangs that would follow those of its stat line
+        if isinstance(entry, OSError):  # a read after that of its stat line hangs
             entry = _as_seen(member) | {"failed": {"read": _word(entry)}}
         size += len(json.dumps(entry)) + 2
         if size > MAX_BYTES:
@@ -76,11 +76,11 @@ def _entry(
         entry["age_seconds"] = round(max(0.0, uptime - stat.start_ticks / procfs.TICKS_PER_SECOND), 1)
     try:
         wchan = procfs.read_of(pid, "wchan").decode("ascii", "replace")[:64]
-        if wchan not in ("", "0"):  # 0: running, or not ours to know
+        if wchan not in ("", "0"):  # 0: running, or not visible to us
             entry["wchan"] = wchan
     except OSError as error:
         failed["wchan"] = _word(error)
-    if stat.state not in "ZXD":  # reading the memory of one in uninterruptible sleep can block with it
+    if stat.state not in "ZXD":  # reading the memory of a process in uninterruptible sleep can block too
         try:
             program = _program(pid)
             if program:
@@ -99,7 +99,7 @@ def _entry(
 
 
 def _as_seen(member: TreeMember) -> dict[str, object]:
-    """What the last scan saw of it."""
+    """What the last scan recorded about it."""
     return {
         "pid": member.identity.pid,
         "ppid": member.parent_pid,
@@ -112,17 +112,17 @@ def _as_seen(member: TreeMember) -> dict[str, object]:
 
 
 def _program(pid: int) -> str:
-    """The base name of argv[0]. A program may have written a title there: only its first word is taken, no secret."""
+    """The base name of argv[0]. A program may have set a title there: only its first word is used, without secrets."""
     title = procfs.read_of(pid, "cmdline", limit=1024).split(b"\0", 1)[0].decode("utf-8", "replace")
-    words = hide_secrets(title).split()  # as a whole: what stands before a secret tells that it is one
+    words = hide_secrets(title).split()  # as a whole: the text before a secret identifies it
     return os.path.basename(words[0])[:64] if words else ""
 
 
 def _ports(pid: int, listening: dict[int, dict[int, int]], budget: list[int]) -> list[int]:
-    """TCP ports that the process listens on, as far as the budget of descriptors reaches.
+    """TCP ports that the process listens on, as far as the budget of descriptors allows.
 
-    The kernel walks all of its hash to show a table (2 ms each on an idle host): it is asked only for a process that
-    has a socket.
+    To show a socket table the kernel walks its whole hash (2 ms each on an idle host), so this is done only for a
+    process that has a socket.
     """
     held: set[int] = set()
     with bounds.Reading(pid, "fd"):
@@ -131,7 +131,7 @@ def _ports(pid: int, listening: dict[int, dict[int, int]], budget: list[int]) ->
             try:
                 target = os.readlink(f"{procfs.PROC}/{pid}/fd/{name}")
             except OSError:
-                continue  # closed while we looked
+                continue  # closed meanwhile
             if target.startswith("socket:["):
                 held.add(int(target[8:-1]))
     if not held:
@@ -145,7 +145,7 @@ def _ports(pid: int, listening: dict[int, dict[int, int]], budget: list[int]) ->
 
 
 def _listening(pid: int) -> dict[int, int]:
-    """Socket inode -> port of the listening TCP sockets of that process's network namespace (proc(5))."""
+    """Socket inode -> port of the listening TCP sockets in that process's network namespace (proc(5))."""
     found: dict[int, int] = {}
     for table in ("tcp", "tcp6"):
         try:

@@ -1,4 +1,4 @@
-"""What the kernel says of processes that are stopped: by which signal, and whether a debugger holds them."""
+"""What the kernel reports about stopped processes: by which signal, and whether a debugger holds them."""
 
 import signal
 
@@ -10,20 +10,20 @@ from watchdog.processes.procfs import read_of
 
 @bounded
 def stops(pids: tuple[int, ...]) -> dict[int, StopState]:
-    """Of each that is stopped now. One that is gone, or cannot be read, is left out."""
+    """The state of each process that is stopped now. Those that are gone or unreadable are left out."""
     found = bounds.each(pids, _stop)
     return {pid: stop for pid, stop in found.items() if isinstance(stop, StopState) and stop.state in "tT"}
 
 
 @bounded
 def tracers_of(pids: tuple[int, ...]) -> dict[int, int]:
-    """Of each in a tracing stop, the process that holds it. One that is gone, or cannot be read, is left out."""
+    """The tracer of each process in a tracing stop. Those that are gone or unreadable are left out."""
     found = {pid: _traced(status) for pid, status in bounds.each(pids, _status).items() if isinstance(status, dict)}
     return {pid: tracer for pid, (state, tracer) in found.items() if state == b"t" and tracer > 0}
 
 
 def _status(pid: int) -> dict[bytes, bytes]:
-    """Raises OSError."""
+    """The lines of its status by key. Raises OSError."""
     return dict(line.partition(b":")[::2] for line in read_of(pid, "status").splitlines())
 
 
@@ -33,7 +33,8 @@ def _traced(status: dict[bytes, bytes]) -> tuple[bytes, int]:
 
 
 def _stop(pid: int) -> StopState:
-    """Field 52 of stat is the signal that stopped it, for who may know it, until its parent has asked (seen on 6.18).
+    """Its stop state. Field 52 of stat is the stopping signal, for permitted readers, until its parent has waited
+    (6.18).
 
     Raises OSError.
     """

@@ -1,6 +1,6 @@
-"""One scan for all agents, and what it says of each: its tree, its marks, where its main process is.
+"""One scan for all agents, and the result for each: its tree, its marks, the cgroup of its main process.
 
-In the daemon it is carried out by the reader, which keeps the scan before.
+In the daemon the reader runs it and keeps the previous scan.
 
 Tests: tests/processes/test_shared_services.py, tests/processes/test_relays.py.
 """
@@ -19,9 +19,9 @@ from watchdog.processes.bounded import bounded
 
 
 class Trees(dict[str, tuple[TreeMember, ...]]):
-    """Of each agent, by id. `whole` and `lost`: of the scan, see `table.ProcessTable`.
+    """The trees by agent id. `whole` and `lost`: as in the scan's `table.ProcessTable`.
 
-    `passed`: of which agents a process was found that had ended by the time it was to be pinned down.
+    `passed`: agents of which a process was found that had exited before its identity could be completed.
     """
 
     whole: bool = True
@@ -30,11 +30,11 @@ class Trees(dict[str, tuple[TreeMember, ...]]):
 
 
 _previous: table.ProcessTable | None = None
-_served: frozenset[vendor_markers.Served] = frozenset()  # below shared services, as far as a process still carries it
+_served: frozenset[vendor_markers.Served] = frozenset()  # marks seen below shared services that a process still carries
 
 
 class Service(NamedTuple):
-    """One that many sessions share."""
+    """A shared service (`core.services`)."""
 
     pid: int
     uid: int
@@ -43,8 +43,8 @@ class Service(NamedTuple):
 
 @bounded
 def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tree.Root], Trees, tuple[Service, ...]]:
-    """Scan, see whose the marks are, sort, and pin down what is new; the roots with what is to be remembered of them,
-    and the services that no agent owns.
+    """Scan, assign the marks, sort processes into trees, and complete new identities. Returns the roots with what is to
+    be remembered of them, the trees, and the services that no agent owns.
 
     Raises LookFailed when /proc cannot be read at all.
     """
@@ -78,7 +78,7 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
 
 
 def _recognised(seen: table.ProcessTable, roots: Iterable[tree.Root]) -> table.ProcessTable:
-    """With the start ticks of processes that hung before a scan read them, where an agent knows their inode."""
+    """Add the start ticks of processes that hung before a scan could read them, if an agent knows their inode."""
     unknown = {pid for pid, row in seen.rows.items() if row.stat.start_ticks == 0 and pid in seen.unreadable}
     if not unknown:
         return seen
@@ -92,8 +92,8 @@ def _recognised(seen: table.ProcessTable, roots: Iterable[tree.Root]) -> table.P
 
 
 def _with_bound(seen: table.ProcessTable, roots: Iterable[tree.Root]) -> table.ProcessTable:
-    """With the services that sessions are known to have, where a look at their words hangs or would find none:
-    one that was started by hand in a shell leads no session of its own."""
+    """Mark the known services of sessions if their command line hangs or was not read: one that was started by hand in
+    a shell leads no session of its own."""
     services = {service for root in roots for _, service in root.sessions}
     found = {row.stat.pid: row for one in services if (row := seen.find(one)) is not None and row.service is None}
     if not found:
@@ -114,14 +114,14 @@ def _is_it(known: Identity) -> bool:
 
 
 def _seen(seen: table.ProcessTable, root: tree.Root, marks: frozenset[str]) -> tree.Root:
-    """With what this scan saw of its main process, for as long as that is there."""
+    """Add what this scan saw of its main process, while that exists."""
     main = seen.find(root.main)
     home = (None if main is None or main.stat.dead else main.cgroup) or root.home_cgroup
     return root if (marks, home) == (root.marks, root.home_cgroup) else replace(root, marks=marks, home_cgroup=home)
 
 
 def _completed(found: Trees) -> Trees:
-    """With the pidfd's inode for those that were not seen before."""
+    """Add the pidfd's inode to members that were not seen before."""
     new = [one for members in found.values() for one in members if one.identity.pidfd_inode is None]
     if not new:
         return found

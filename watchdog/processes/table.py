@@ -1,9 +1,9 @@
 """One scan of /proc that serves the trees of all agents.
 
-Only stat lines, owners, and of the wanted uids the marks and the cgroup are kept; nothing else of an environment ever
-leaves `marks_of`. A process that vanishes during the scan is skipped; one that cannot be read is in `unreadable`, and
-where that is because a read of its files hangs, its row is what the scan before saw and what the kernel says of it
-without a file. The table is a value: `tree.trees` draws the conclusions.
+It keeps only stat lines and owners, and for the wanted uids the marks and the cgroup; nothing else of an environment
+leaves `marks_of`. A process that vanishes during the scan is skipped; one that cannot be read is in `unreadable`; if a
+read of its files hangs, its row consists of what the previous scan saw and what the kernel reports without a file. The
+table is a value: `tree.trees` draws the conclusions.
 
 Tests: tests/processes/test_tree.py, tests/processes/test_relays.py.
 """
@@ -27,26 +27,26 @@ from watchdog.processes import identity as identities
 from watchdog.processes.bounded import Unreadable, bounded
 
 MARKER = "AGENT_WATCHDOG_ID"
-# What agent programs and launchers put into the environment of what they start, with a value of its own for each run.
-# Flags (CLAUDECODE=1, GEMINI_CLI=1, OPENCODE=1) tell no run from another. `vendors` says whose a value is.
+# Variables that agent programs and launchers set for what they start, with a different value in each run. Flags
+# (CLAUDECODE=1, GEMINI_CLI=1, OPENCODE=1) do not distinguish runs. `vendor_markers` decides which agent a value means.
 VENDOR_MARKERS = (
     *(name for vendor in KNOWN.values() for name in vendor.markers),
     "HCOM_PROCESS_ID",  # hcom: the agent and all below it
     "MNGR_AGENT_ID",  # mngr: the agent and all below it
 )
 SERVICE_MANAGERS = frozenset({"systemd"})
-_ENVIRON_LIMIT = 4 << 20  # bytes; a longer environment is read so far and no farther
-FRESH = 5 * procfs.TICKS_PER_SECOND  # before a scan; an older process was there for another scan to read
-LISTS = 5  # of /proc in one scan, at most: where so many come and go no list is complete
-_VALUE_LIMIT = 128  # bytes; a longer one is no id of a run
-_WORDS_LIMIT = 4096  # bytes of a command line, the first of it
-# Where a terminal multiplexer says in which server's pane a process was started (tmux(1), screen(1)).
+_ENVIRON_LIMIT = 4 << 20  # bytes; the rest of a longer environment is ignored
+FRESH = 5 * procfs.TICKS_PER_SECOND  # ticks before a scan; an older process could be read by an earlier scan
+LISTS = 5  # listings of /proc in one scan, at most: with so much churn no listing is complete
+_VALUE_LIMIT = 128  # bytes; a longer value is not the id of a run
+_WORDS_LIMIT = 4096  # bytes read from the start of a command line
+# Variables by which a terminal multiplexer names the server of a process's pane (tmux(1), screen(1)).
 TERMINALS = {"TMUX": re.compile(r".*,(\d+),\d+"), "STY": re.compile(r"(\d+)\..*")}
 _NEEDLES = tuple((name, f"\0{name}=".encode()) for name in (MARKER, *VENDOR_MARKERS, *TERMINALS))
 
 
 Marks = tuple[str | None, frozenset[str] | None, int | None]  # marker, vendors, terminal of a `Row`
-UNREAD = "?"  # name and state of a process of which no stat line was ever read; its start ticks are 0
+UNREAD = "?"  # name and state of a process whose stat line was never read; its start ticks are 0
 
 
 class Row(NamedTuple):
@@ -55,14 +55,14 @@ class Row(NamedTuple):
     stat: procfs.Stat
     uid: int
     marker: str | None = None
-    cgroup: str | None = None  # read only where it can matter; None: not read, or not readable
+    cgroup: str | None = None  # read only if it can matter; None: not read, or unreadable
     vendors: frozenset[str] | None = None  # "NAME=value" of VENDOR_MARKERS; None: its environment was not read
-    terminal: int | None = None  # pid of the multiplexer's server in whose pane it, or its starter, was started
-    service: str | None = None  # what it is a part of, if many sessions share it (`core.services`)
+    terminal: int | None = None  # pid of the multiplexer server in whose pane it or its ancestor was started
+    service: str | None = None  # the shared service that it is a part of (`core.services`)
 
     @property
     def marks(self) -> Marks:
-        """What its environment says."""
+        """The marks in its environment."""
         return self.marker, self.vendors, self.terminal
 
 
@@ -74,12 +74,12 @@ class ProcessTable:
     boot_id: str
     scanner_pid: int
     rows: Mapping[int, Row] = field(default_factory=dict)
-    whole: bool = True  # every process that lived when its lines were read is in it, or in `unreadable`
-    lost: bool = False  # one ended before its marks were read that may have left a successor, as in `_lost`
-    unreadable: frozenset[int] = frozenset()  # there, but stat, owner or marks could not be read, or hang
+    whole: bool = True  # all processes that lived during the scan are in it or in `unreadable`
+    lost: bool = False  # a process that may have left a successor exited before its marks were read (see `_lost`)
+    unreadable: frozenset[int] = frozenset()  # existing, but stat, owner or marks could not be read or hang
 
     def find(self, identity: Identity | None) -> Row | None:
-        """The row of exactly that process, as far as a table can tell (it knows no pidfd inodes)."""
+        """The row of exactly that process, as far as a table can tell (it has no pidfd inodes)."""
         if identity is None or identity.host != self.host or identity.boot_id != self.boot_id:
             return None
         row = self.rows.get(identity.pid)
@@ -90,9 +90,9 @@ class ProcessTable:
         return Identity(self.host, self.boot_id, pid, self.rows[pid].stat.start_ticks)
 
     def parent(self, pid: int) -> int | None:
-        """The parent, unless it is younger than its child: then the pid was reused during the scan.
+        """The parent, unless it is younger than its child: then its pid was reused during the scan.
 
-        A shared service has none: the one that happened to start it has nothing more to do with it than the others.
+        A shared service has none: the process that happened to start it is no closer to it than the other clients.
         """
         row = self.rows[pid]
         if row.service is not None:
@@ -103,7 +103,7 @@ class ProcessTable:
         return parent.stat.pid
 
     def ancestry(self, pid: int) -> list[int]:
-        """Those above a process, the nearest first; none for one that is not in the table."""
+        """The ancestors of a process, the nearest first; empty for one that is not in the table."""
         found: dict[int, None] = {}
         current = self.parent(pid) if pid in self.rows else None
         while current is not None and current != pid and current not in found:
@@ -123,11 +123,11 @@ def scan(
 ) -> ProcessTable:
     """Read /proc once. Raises LookFailed when /proc itself cannot be listed.
 
-    `uids`: owners of agents; marks are read of their processes alone. `cgroups_of`: pids (main processes) whose
-    cgroup is wanted in any case; `own_cgroups`: the agents' own; all in them are returned, whoever's they are.
-    `previous`: the last scan. Marks are taken from there of a process that has had no page fault since: it has begun
-    no other program, as none begins without one, and reading them is half of a scan's time. So they are of a process in
-    uninterruptible sleep, because reading its memory can block as long as it sleeps. `scanner_pid`: the daemon's, where
+    `uids`: owners of agents; marks are read only of their processes. `cgroups_of`: pids (main processes) whose cgroup
+    is always wanted; `own_cgroups`: the agents' own; all their members are marked, of any owner. `previous`: the last
+    scan. Marks are reused from there for a process without a page fault since: it has started no other program, as none
+    starts without a fault, and reading marks is half of a scan's time. They are also reused for a process in
+    uninterruptible sleep, because reading its memory can block as long as it sleeps. `scanner_pid`: the daemon's pid if
     its reader scans.
     """
     before = {} if previous is None else previous.rows
@@ -143,9 +143,9 @@ def scan(
         whole = _read_all(proc_fd, rows, unreadable, before, _Fresh(uids, began - FRESH))
         whole = (
             whole and _last_number(proc_fd) >= first
-        )  # else a process with a low pid after the wrap is in no list of /proc
-        # A line that was read in the tick in which its process started may by now be true of another one of that number
-        # and tick, and nothing would tell the two apart. Read when that tick is over, it names one process.
+        )  # otherwise pids wrapped, and a process with a low pid may be in no listing
+        # A line that was read in the tick in which its process started may by now belong to another process with the
+        # same pid and tick, and the two could not be distinguished. Read after that tick, it identifies one process.
         young = {pid: row.stat.start_ticks for pid, row in rows.items() if row.stat.start_ticks >= began}
         again: list[Row] = []
         if young and identities.tick_is_over(max(young.values())):
@@ -156,9 +156,9 @@ def scan(
         marked = _read_details(proc_fd, rows, unreadable, before, uids, cgroups_of)
         doubtful = [*over, *(rows[pid] for pid in marked)]
         lost = any(_lost(row, rows, unreadable, began - FRESH) for row in doubtful)
-        # Asked last: a pid that was reused since its line was read then stands for the process that is gone.
+        # Read last: if a pid was reused since its line was read, the mark goes to the row of the process that is gone.
         for path in sorted(own_cgroups):
-            with suppress(OSError):  # one that cannot be read (ENAMETOOLONG) hides its own processes, no others
+            with suppress(OSError):  # an unreadable cgroup (ENAMETOOLONG) only hides its own processes
                 for pid in cgroups.members(path) & rows.keys():
                     rows[pid] = rows[pid]._replace(cgroup=path)
     except OSError as error:
@@ -178,8 +178,8 @@ def _read_details(
     uids: frozenset[int],
     cgroups_of: frozenset[int],
 ) -> list[int]:
-    """Add marks and cgroups to the rows that need them; the pids of those whose marks were wanted."""
-    wanted: dict[int, tuple[bool, bool]] = {}  # whether its marks, whether its cgroup in any case
+    """Add marks and cgroups to the rows that need them; return the pids whose marks were wanted."""
+    wanted: dict[int, tuple[bool, bool]] = {}  # by pid: marks wanted, cgroup wanted in any case
     for pid, row in rows.items():
         marks = row.uid in uids and not row.stat.kernel_thread
         parent = rows.get(row.stat.parent_pid)
@@ -199,12 +199,12 @@ def _read_details(
 
 @bounded
 def table(host: str, uids: frozenset[int], scanner_pid: int) -> ProcessTable:
-    """`scan` by itself, for a caller that keeps nothing of it."""
+    """`scan` for a caller that keeps no previous table."""
     return scan(host, uids, scanner_pid=scanner_pid)
 
 
 class _Fresh(NamedTuple):
-    """Whose marks are read at once: of these uids, processes that began since that tick."""
+    """Selects the processes whose marks are read at once: those of these uids that began since that tick."""
 
     uids: frozenset[int]
     since: int
@@ -219,11 +219,11 @@ class _Fresh(NamedTuple):
 def _read_all(
     proc_fd: int, rows: dict[int, Row], unreadable: set[int], before: Mapping[int, Row], fresh: _Fresh
 ) -> bool:
-    """Line and owner of every process, until a list of /proc shows none that was not read; False where none did.
+    """Read line and owner of every process, until a listing of /proc shows nothing new; False: that never happened.
 
-    Whoever was born while the first list was read is in no list before the next: a process that starts a successor and
-    ends at once is missed by one list as often as not. It may have ended when all lines are read, so its marks are read
-    beside its line.
+    A process that starts during a listing appears only in the next one: a process that starts a successor and exits at
+    once is missed by one listing half of the time. It may have exited before all lines are read, so its marks are read
+    right after its line.
     """
     for _ in range(LISTS):
         known = rows.keys() | unreadable
@@ -239,7 +239,7 @@ def _read_all(
 
 
 def _keep_marks(former: Iterable[Row], rows: dict[int, Row], unreadable: set[int]) -> None:
-    """Of those whose line was read again. One that has ended meanwhile stays as it was: whose it was is known."""
+    """Keep the marks of rows whose line was read again. A process that has exited meanwhile keeps its former row."""
     for row in former:
         pid = row.stat.pid
         if (row.marker is None and not row.vendors) or pid in unreadable:
@@ -252,7 +252,7 @@ def _keep_marks(former: Iterable[Row], rows: dict[int, Row], unreadable: set[int
 
 
 def _last_number(proc_fd: int) -> int:
-    """The pid that was given out last (loadavg, proc(5)): numbers go up, and start again from below at the end."""
+    """The most recently assigned pid (loadavg, proc(5)): pids go up and wrap at the maximum."""
     try:
         return int(_read("loadavg", proc_fd).split()[-1])
     except (OSError, ValueError, IndexError):
@@ -264,11 +264,11 @@ def _has_ended(row: Row | None) -> bool:
 
 
 def _lost(row: Row, rows: Mapping[int, Row], unreadable: set[int], since: int) -> bool:
-    """Whether one that began after tick `since` ended before its marks were read, or they cannot be read, with nothing
-    else to tell whose it was.
+    """Whether a process that began after tick `since` exited before its marks were read, or they cannot be read, and
+    nothing else shows which agent it belonged to.
 
-    A process that starts a successor and ends is some ms old, and so is whoever started it, or it is an orphan; a child
-    of an older parent, in that one's session, is known by it. Zombies have no environment.
+    A process that starts a successor and exits is some ms old, and so is its parent, or it is an orphan; a child of an
+    older parent in the same session is known by that parent. Zombies have no environment.
     """
     if row.marker is not None or row.vendors or row.stat.dead or row.stat.start_ticks < since:
         return False
@@ -276,7 +276,7 @@ def _lost(row: Row, rows: Mapping[int, Row], unreadable: set[int], since: int) -
     if parent is not None and parent.stat.start_ticks < since and parent.stat.session == row.stat.session:
         return False
     if row.stat.pid in unreadable:
-        return True  # in uninterruptible sleep, as every process is for moments of a fork
+        return True  # in uninterruptible sleep, as every process is briefly during a fork
     try:
         now = procfs.stat(row.stat.pid)
         return now.dead or now.exiting or now.start_ticks != row.stat.start_ticks
@@ -287,7 +287,7 @@ def _lost(row: Row, rows: Mapping[int, Row], unreadable: set[int], since: int) -
 def _read_rows(
     pids: Iterable[int], proc_fd: int, rows: dict[int, Row], unreadable: set[int], before: Mapping[int, Row]
 ) -> None:
-    """Line and owner of each that is still there, into `rows`."""
+    """Read line and owner of each process that still exists into `rows`."""
     for pid, found in bounds.each(pids, lambda pid: _row(pid, proc_fd)).items():
         if isinstance(found, Row):
             rows[pid] = found
@@ -307,9 +307,9 @@ def _row(pid: int, proc_fd: int) -> Row:
 
 
 def _without_files(pid: int, proc_fd: int, before: Row | None) -> Row | None:
-    """A process whose stat line hangs: what the last scan read of it, and what system calls say; None when it is gone.
+    """A row for a process whose stat line hangs, from the last scan and from system calls; None when it is gone.
 
-    Its row keeps what descends from it in its place. Nothing is signalled by it: that takes a whole identity.
+    The row keeps its descendants in place. It is never signalled by this row: that takes a complete identity.
     """
     try:
         pidfd = identities.open_pidfd(pid)
@@ -328,7 +328,7 @@ def _without_files(pid: int, proc_fd: int, before: Row | None) -> Row | None:
         os.close(pidfd)
     if before is not None and (before.stat.group, before.stat.session) == (group, session):
         stat = before.stat
-    else:  # another one of that number, or new: nothing was read of it
+    else:  # another process with that pid, or a new one: nothing of it was read
         before, stat = None, procfs.Stat(pid, UNREAD, UNREAD, 0, group, session, False, 0, 1, 0, 0)
     parent = stat.parent_pid if known is None else known.parent_pid
     row = Row(stat, uid) if before is None else before
@@ -337,12 +337,12 @@ def _without_files(pid: int, proc_fd: int, before: Row | None) -> Row | None:
 
 @bounded
 def wrapper_of(main: Identity, name: str) -> Identity | None:
-    """The parent of a main process where it is the wrapper of that comm, which adopts what the agent orphans."""
+    """The parent of a main process if it is the wrapper with that comm, which adopts the agent's orphans."""
     try:
         parent = procfs.stat(main.pid).parent_pid
         stat = procfs.stat(parent)
         found = identities.read_identity(parent, main.host) if stat.name == name else None
-        alive = identities.presence(main, None) is Presence.ALIVE  # so it was this process's parent that we read
+        alive = identities.presence(main, None) is Presence.ALIVE  # so the parent that was read is this process's
     except (OSError, ValueError):
         return None
     return found if alive else None
@@ -358,7 +358,7 @@ def cgroup_of(main: Identity) -> str | None:
 
 
 def has_terminal(main: Identity) -> bool:
-    """Whether a main process has a controlling terminal (tty_nr, field 7 of its stat): without one it is in no pane."""
+    """Whether a main process has a controlling terminal (tty_nr, field 7 of stat): without one it is in no pane."""
     try:
         device, start_ticks = procfs.terminal(main.pid)
         return device != 0 and start_ticks == main.start_ticks
@@ -367,7 +367,7 @@ def has_terminal(main: Identity) -> bool:
 
 
 def _read(path: str, proc_fd: int) -> bytes:
-    """A stat line comes whole in one read."""
+    """Read once: one read returns a whole stat line."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc_fd)
     try:
         return os.read(fd, 4096)
@@ -376,7 +376,7 @@ def _read(path: str, proc_fd: int) -> bytes:
 
 
 def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, before: Row | None) -> tuple[Row, bool]:
-    """The row with its marks and its cgroup, and whether all of that could be read now."""
+    """The row with its marks and its cgroup, and whether all of them could be read now."""
     pid, whole = row.stat.pid, True
     if before is not None and before.stat.start_ticks != row.stat.start_ticks:
         before = None
@@ -390,7 +390,7 @@ def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, b
             except Unreadable:
                 whole, marks = False, (None, None, None) if before is None else before.marks
             row = row._replace(marker=marks[0], vendors=marks[1], terminal=marks[2])
-            if row.stat.session == pid:  # a service has left the session of whoever started it
+            if row.stat.session == pid:  # a service has left its starter's session
                 row = row._replace(service=before.service if before and same else _service(pid, proc_fd, before))
         if want_cgroup or row.marker is not None or row.vendors:
             try:
@@ -399,12 +399,12 @@ def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, b
             except Unreadable:
                 whole, row = False, row._replace(cgroup=None if before is None else before.cgroup)
     except (FileNotFoundError, ProcessLookupError):
-        pass  # vanished since its stat was read: what we have is true of that time
+        pass  # vanished since its stat was read: the row is true of that time
     return row, whole
 
 
 def _service(pid: int, proc_fd: int, before: Row | None) -> str | None:
-    """The shared service that a process is a part of; while that cannot be read, what was seen last."""
+    """The shared service that a process is a part of; while that cannot be read, the last known one."""
     try:
         with bounds.Reading(pid, "cmdline"):
             words = procfs.read(f"{pid}/cmdline", dir_fd=proc_fd, limit=_WORDS_LIMIT)
@@ -416,7 +416,8 @@ def _service(pid: int, proc_fd: int, before: Row | None) -> str | None:
 
 
 def _read_before(row: Row, before: Row | None) -> Marks | None:
-    """Its marks at the last scan, where they are the same now, or must not be read (OSError: and were not, either)."""
+    """Its marks at the last scan if they are unchanged or must not be read now; None: read them. Raises OSError if they
+    must not be read and were not read before."""
     marks = None if before is None or before.vendors is None else before.marks
     if row.stat.state not in ("D", UNREAD):
         return marks if before is not None and before.stat.faults == row.stat.faults > 0 else None
@@ -426,9 +427,9 @@ def _read_before(row: Row, before: Row | None) -> Marks | None:
 
 
 def marks_of(pid: int, proc_fd: int) -> Marks:
-    """Our marker's value, "NAME=value" of vendors' and the terminal in /proc/PID/environ; the rest is thrown away here.
+    """Our marker's value, the vendors' "NAME=value" and the terminal in /proc/PID/environ; the rest is discarded here.
 
-    Of a name that is there twice the first counts, as with getenv(3).
+    If a name occurs twice the first counts, as with getenv(3).
     """
     environ = b"\0" + procfs.environ(pid, dir_fd=proc_fd, limit=_ENVIRON_LIMIT)
     found: dict[str, str] = {}
@@ -446,7 +447,7 @@ def marks_of(pid: int, proc_fd: int) -> Marks:
 
 
 def sees_other_users() -> bool:
-    """Whether /proc shows other users' processes to us, that is, no hidepid. Process 1 is root's."""
+    """Whether /proc shows us other users' processes, that is, no hidepid. Process 1 is root's."""
     try:
         return modes.S_ISDIR(os.stat(f"{procfs.PROC}/1").st_mode)
     except OSError:

@@ -1,21 +1,20 @@
 """Which process belongs to which agent: pure, on one `ProcessTable`.
 
-Evidence that a process is an agent's: it is the main process; it is in the cgroup that `run` made; it carries the
-marker (and is of the owner's uid, or descends from the agent); it is in the session or the group that the agent itself
-leads; it descends from a member; it carries a vendor's marker whose value was made in the agent's tree (`vendors`), and
-can have it from there; it was a member before. Where several agents have evidence, the innermost agent wins:
-what a child agent starts is the child's. Merely sitting in a session, group or cgroup proves nothing.
+Evidence that a process belongs to an agent: it is the main process; it is in the cgroup that `run` made; it carries the
+marker (and has the owner's uid, or descends from the agent); it is in the session or the group that the agent itself
+leads; it descends from a member; it carries a vendor's marker whose value was made in the agent's tree
+(`vendor_markers`) and can have got it there; it was a member before. If several agents have evidence, the innermost
+agent wins: what a child agent starts belongs to the child. Merely being in a session, group or cgroup proves nothing.
 
-Never a member: pid 1, threads of the kernel, the daemon and its ancestors and children, a `run` wrapper, spared
-programs and what those started (also what has left a pane of theirs), children of a service manager in a unit of
-their own, and a service that many sessions share (`core.services`) with what runs below it. Such a fence ends at the
-next agent's main process: an agent in a pane of a spared tmux server is an agent.
+Never a member: pid 1, kernel threads, the daemon and its ancestors and children, a `run` wrapper, spared programs and
+what those started (also processes that have left a pane of theirs), children of a service manager in a unit of their
+own, and a shared service (`core.services`) with what runs below it. Such a fence ends at the next agent's main process:
+an agent in a pane of a spared tmux server is an agent.
 
-Below a shared service only the id of a session tells whose a process is: it carries the marker of whoever started the
-service first, and may sit in that agent's cgroup. The agent in whose session it was started has it, and what descends
-from it; of a session that belongs to no agent it belongs to none. The id counts below the very service that works for
-that session: below another one (of a copied home directory, in a container, of another daemon's agents) it is another
-session.
+Below a shared service only the session's id shows which agent a process belongs to: it carries the marker of the agent
+that started the service first, and may be in that agent's cgroup. It belongs, with its descendants, to the agent that
+has that session with that service: below another service (of a copied home directory, in a container, of another
+daemon's agents) the same id is another session.
 """
 
 import os
@@ -33,30 +32,30 @@ from watchdog.processes.vendor_markers import Process, Served, below_services
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """One agent, as far as its tree depends on it."""
+    """What an agent's tree depends on."""
 
     agent_id: str
     owner_uid: int
     main: Identity | None
     parent_id: str | None = None
-    wrapped: bool = False  # started by `run`: the main process's parent is our wrapper, not a member
-    wrapper: Identity | None = None  # known wrapper: what is re-parented to it is the agent's
+    wrapped: bool = False  # started by `run`: the main process's parent is our wrapper, which is not a member
+    wrapper: Identity | None = None  # the known wrapper: what is reparented to it belongs to the agent
     cgroup: str | None = None  # the cgroup that `run` made for it, and no other agent's
-    home_cgroup: str | None = None  # where its main process was last seen; tells a stray from a unit of its own
-    remembered: tuple[Identity, ...] = ()  # members of the last look
+    home_cgroup: str | None = None  # its main process's last known cgroup; tells a stray child from a unit
+    remembered: tuple[Identity, ...] = ()  # members at the last scan
     marks: frozenset[str] = frozenset()  # values of vendors' markers that were made in its tree
-    sessions: frozenset[tuple[str, Identity]] = frozenset()  # that a shared service works for: id and service
+    sessions: frozenset[tuple[str, Identity]] = frozenset()  # sessions of shared services: id and service
     spare: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _Fence:
-    """What stands between a process and the next agent's main process above it."""
+    """What lies between a process and the nearest agent's main process above it."""
 
     names: frozenset[str] = frozenset()  # spared programs
     unit: int | None = None  # pid of the last child of a service manager on the way
     closed: bool = False  # the daemon itself
-    shared: frozenset[Process] = frozenset()  # the service that many sessions share; of an orphan all that it may be
+    shared: frozenset[Process] = frozenset()  # the shared service; for an orphan all that it may come from
 
 
 def _inside(path: str | None, of: str | None) -> bool:
@@ -68,9 +67,9 @@ def _inside(path: str | None, of: str | None) -> bool:
 def trees(
     table: ProcessTable, agents: Iterable[Root], served: frozenset[Served] = frozenset()
 ) -> dict[str, tuple[TreeMember, ...]]:
-    """The living members of each agent's tree, the main process first, then in order of start. No process is in two.
+    """The living members of each agent's tree, the main process first, then by start. No process is in two trees.
 
-    `served`: what was seen below shared services at earlier scans, besides this one's.
+    `served`: what earlier scans saw below shared services, in addition to this one.
     """
     sorting = _Sorting(table, {root.agent_id: root for root in agents}, served)
     members: dict[str, list[TreeMember]] = {agent_id: [] for agent_id in sorting.roots}
@@ -85,7 +84,7 @@ def trees(
 
 
 def _known(root: Root) -> dict[int, list[Identity]]:
-    """By pid: one user's tree of 3,000 processes is looked at in the time of all users' kills."""
+    """Known identities by pid: a linear search in one user's tree of 3,000 processes would delay all users' kills."""
     found: dict[int, list[Identity]] = {}
     for known in (root.main, *root.remembered):
         if known is not None:
@@ -110,12 +109,12 @@ def _member(table: ProcessTable, known: Iterable[Identity], row: Row, via: str) 
 
 
 def _forked_from(stat: procfs.Stat, parent: procfs.Stat) -> bool:
-    """Whether it looks like a copy of its parent. The name alone any process may give itself."""
+    """Whether it looks like a fork of its parent. The name alone proves nothing, as any process can choose it."""
     return (stat.name, stat.session, stat.group) == (parent.name, parent.session, parent.group)
 
 
 class _Sorting:
-    """Decides process by process, parents before children, and remembers what it decided."""
+    """Decides for each process, parents before children, and remembers the decisions."""
 
     def __init__(self, table: ProcessTable, roots: dict[str, Root], served: frozenset[Served]) -> None:
         self.table = table
@@ -137,12 +136,12 @@ class _Sorting:
         self.wrappers: dict[int, str | None] = {}
         self.homes: dict[str, frozenset[str]] = {}
         services = [pid for pid, row in self.rows.items() if row.service is not None]
-        self.services = self.descent.nearest(services) if services else {}  # by process: the one above it
+        self.services = self.descent.nearest(services) if services else {}  # by process: the service above it
         self.conversing: dict[tuple[str, Process], list[str]] = {}  # by session and its service
         self.bound: dict[str, set[Process]] = {}  # by session: all its services
         for agent_id, root in roots.items():
             self._enter(agent_id, root)
-        # Innermost first: of two that lie in one another the deeper one is the process's own.
+        # Innermost first: of two nested cgroups the deeper one is the process's own.
         self.cgroups = sorted(
             ((root.cgroup, agent_id) for agent_id, root in roots.items() if root.cgroup not in (None, "", "/")),
             key=lambda pair: (-len(pair[0] or ""), pair[1]),
@@ -158,11 +157,11 @@ class _Sorting:
                 self.marks.setdefault(mark, []).append(agent_id)
         self.decided: dict[int, tuple[str | None, str]] = {}
         self.heirs: dict[int, str | None] = {}
-        self.adopted: dict[tuple[str, str], dict[int, bool]] = {}  # by mark and agent: what `_from_inside` found above
+        self.adopted: dict[tuple[str, str], dict[int, bool]] = {}  # results of `_from_inside`
         self.fences: dict[int, _Fence] = {}
 
     def verdict(self, pid: int) -> tuple[str | None, str]:
-        """The agent that owns the process (or None), and by which evidence."""
+        """The agent that owns the process (or None), and the evidence."""
         chain: dict[int, None] = {}
         current: int | None = pid
         while current is not None and current not in self.decided and current not in chain:
@@ -186,7 +185,7 @@ class _Sorting:
                 self.bound.setdefault(session, set()).add(place)
                 self.conversing.setdefault((session, place), []).append(agent_id)
             row = self.table.find(service)
-            homes |= {row.cgroup if row is not None else None}  # an orphan of its tools sits where the service does
+            homes |= {row.cgroup if row is not None else None}  # an orphan of its tools is in the service's cgroup
         self.homes[agent_id] = frozenset(home for home in homes if home)
         if root.wrapper is not None and self.table.find(root.wrapper) is not None:
             self.wrappers[root.wrapper.pid] = agent_id
@@ -198,8 +197,8 @@ class _Sorting:
         if main is not None:
             led = [main.stat]
         elif number not in self.rows:
-            # The leader is gone. Its number stays taken while session or group last, so a member that we knew and
-            # that is still in it proves that it is the same one.
+            # The leader is gone. Its pid stays taken while its session or group exists, so a known member that is
+            # still in it proves that it is the same one.
             rows = [self.table.find(identity) for identity in root.remembered]
             led = [row.stat for row in rows if row is not None]
         else:
@@ -210,9 +209,9 @@ class _Sorting:
             self.groups[number] = agent_id
 
     def _nesting(self) -> dict[str, frozenset[str]]:
-        """For each agent all agents that it runs inside of: by ancestry, by marker, by its own word."""
+        """For each agent all agents that it runs inside of: by ancestry, by marker, by its registered parent."""
         direct: dict[str, set[str]] = {}
-        nearest = self.descent.nearest(self.mains)  # the next ones above are that agent's
+        nearest = self.descent.nearest(self.mains)  # nearest main process above each process
         for agent_id, root in self.roots.items():
             around = {root.parent_id} if root.parent_id in self.roots else set()
             row = self.table.find(root.main)
@@ -245,20 +244,20 @@ class _Sorting:
         elif pid in self.mains:
             self._settle(pid, self.mains[pid], "main", self.mains[pid], _Fence())
         elif pid in self.wrappers:
-            heir = self.wrappers[pid]  # None for an inferred one: it is left out, and claims nothing
+            heir = self.wrappers[pid]  # None for an inferred wrapper: it is no member and claims nothing
             self._settle(pid, None, "", heir, self._fence(row, parent) if heir is None else _Fence())
         else:
             fence = self._fence(row, parent)
             heir_of = self.heirs.get(parent) if parent is not None else None
             adopted = heir_of is None or parent in self.wrappers
             if adopted and not fence.shared and (shared := self._left_by(row, parent)):
-                fence, heir_of = replace(fence, shared=shared), None  # an orphan from below a shared service
+                fence, heir_of = replace(fence, shared=shared), None  # an orphan of a shared service
             elif parent in self.wrappers and self._is_known_elsewhere(pid, heir_of):
-                heir_of = None  # likewise, without a mark
+                heir_of = None  # likewise, but without a mark
             if parent in self.wrappers and _forked_from(row.stat, self.rows[parent].stat):
-                heir_of = None  # the wrapper's own second process, which wakes it when its agent was stopped
+                heir_of = None  # the wrapper's second process, which wakes it when its agent was stopped
             owner, via = self._choose(row, heir_of, fence)
-            # Whoever has passed a unit's fence has passed it for what it starts.
+            # A member inside a unit's fence brings its descendants past the fence.
             self._settle(pid, owner, via, owner, fence if owner is None else replace(fence, unit=None))
 
     def _settle(self, pid: int, owner: str | None, via: str, heir: str | None, fence: _Fence) -> None:
@@ -283,7 +282,7 @@ class _Sorting:
         if fence.closed or fence.names & spare or self._of_a_pane(row, agent_id, spare):
             return True
         if fence.shared and via not in ("conversation", "descent"):
-            return True  # all else it has from the service, as everything below that has
+            return True  # any other evidence is inherited from the service
         known = agent_id in self.remembered.get(row.stat.pid, ())
         if fence.unit is None or known or self._is_above(fence.unit, agent_id):
             return False
@@ -291,9 +290,9 @@ class _Sorting:
         return not any(_inside(path, home) for path in cgroups for home in self.homes[agent_id])
 
     def _of_a_pane(self, row: Row, agent_id: str, spare: set[str]) -> bool:
-        """Whether it was started in a pane of a spared server that the agent had started: whoever used that pane did.
+        """Whether it was started in a pane of a spared server that the agent had started, so by the pane's user.
 
-        Its environment still says so where it has left the pane (`nohup`, `setsid`) and no descent shows it.
+        Its environment still shows that if it has left the pane (`nohup`, `setsid`) and no longer descends from it.
         """
         server = self.rows.get(row.terminal) if row.terminal is not None else None
         if server is None or server.stat.name not in spare or server.stat.start_ticks > row.stat.start_ticks:
@@ -307,13 +306,13 @@ class _Sorting:
             evidence = [*((name, "conversation") for name in self._talks(row, fence.shared)), *evidence]
         open_to = [(name, via) for name, via in evidence if not self._keeps_out(fence, row, name, via)]
         names = {name for name, _ in open_to}
-        for name, via in open_to:  # strongest evidence first, among the innermost
+        for name, via in open_to:  # among the innermost agents, the strongest evidence
             if not any(name in self.around[other] and other not in self.around[name] for other in names):
                 return name, via
         return None, ""
 
     def _evidence(self, row: Row, heir_of: str | None) -> list[tuple[str, str]]:
-        """(agent, via), the strongest first."""
+        """(agent, via) pairs, the strongest evidence first."""
         pid = row.stat.pid
         found: list[tuple[str, str]] = []
         if row.cgroup is not None:
@@ -332,18 +331,20 @@ class _Sorting:
         return found
 
     def _talks(self, row: Row, services: frozenset[Process]) -> list[str]:
-        """In whose sessions a process below a service was started; of an orphan none, if not all lead to one."""
+        """The agents in whose sessions a process below a service was started; for an orphan only if that is
+        unambiguous.
+        """
         found = set().union(*(self._conversing(row, mark, services) for mark in row.vendors or ()))
         return sorted(found) if len(services) == 1 or len(found) == 1 else []
 
     def _conversing(self, row: Row, mark: str, services: Iterable[Process]) -> set[str]:
-        """Whose session a vendor's mark names there. A mark counts in processes of that owner alone."""
+        """The agents whose session with these services a mark names. A mark counts only in processes of their owner."""
         session = mark.partition("=")[2]
         names = {name for service in services for name in self.conversing.get((session, service), ())}
         return {name for name in names if self.roots[name].owner_uid == row.uid}
 
     def _services_of(self, row: Row) -> frozenset[Process]:
-        """The service above a process; of an orphan all those below which its marks were seen."""
+        """The service above a process; for an orphan all services below which its marks were seen."""
         above = self.services.get(row.stat.pid)
         return self._served(row) if above is None else frozenset({(above, self.rows[above].stat.start_ticks)})
 
@@ -351,10 +352,10 @@ class _Sorting:
         return self.bound.get(mark.partition("=")[2], set())
 
     def _left_by(self, row: Row, parent: int | None) -> frozenset[Process]:
-        """The services that an orphan may come from; none for what is no orphan. Those below it follow it.
+        """The services that an orphan may come from; empty if it is not an orphan. Its descendants follow it.
 
-        Of one that no scan saw there before (the daemon was restarted) its session tells, beside the marker that the
-        service has. With another living agent's marker it is that one's, which ran below the service.
+        For one that no earlier scan saw (the daemon was restarted) its session decides, together with the service's
+        marker. With another living agent's marker it belongs to that agent, which ran below the service.
         """
         served = self._served(row)
         if parent is not None and parent > 1 and not self._adopts(parent):
@@ -365,11 +366,11 @@ class _Sorting:
         return frozenset(one for service in named for one in service if self._marks(one, row.marker))
 
     def _marks(self, service: Process, marker: str | None) -> bool:
-        """Whether what it starts has that marker, as far as that is known."""
+        """Whether its children inherit that marker, as far as is known."""
         return marker not in self.roots or (not self._is_gone(service) and self.rows[service[0]].marker == marker)
 
     def _adopts(self, pid: int) -> bool:
-        """Whether it takes orphans in from below services. Others gave them the same session's id themselves."""
+        """Whether it adopts orphans of services. Any other parent set the session's id itself."""
         return pid in self.wrappers or pid in self.over or self.rows[pid].stat.name in SERVICE_MANAGERS
 
     def _is_gone(self, service: Process) -> bool:
@@ -377,7 +378,7 @@ class _Sorting:
         return row is None or row.stat.start_ticks != service[1]
 
     def _above(self, services: Iterable[int]) -> set[int]:
-        """Processes above services, though no service belongs to them: subreapers are among them (prctl(2))."""
+        """The ancestors of services, although services belong to no process: they include subreapers (prctl(2))."""
         found: set[int] = set()
         for service in services:
             pid = self.rows[service].stat.parent_pid
@@ -387,16 +388,16 @@ class _Sorting:
         return found
 
     def _served(self, row: Row) -> frozenset[Process]:
-        """The services below which that was seen what its environment says."""
+        """The services below which the marks of its environment were seen."""
         return frozenset().union(*(self.served.get((mark, row.marker), ()) for mark in row.vendors or ()))
 
     def _is_known_elsewhere(self, pid: int, heir_of: str | None) -> bool:
-        """Whether another agent than its heir had the process already: an orphan passes to whoever stands above."""
+        """Whether the process was a member of another agent than its heir: an orphan passes to some ancestor."""
         known = self.remembered.get(pid, [])
         return bool(known) and heir_of not in known and not any(heir_of in self.around[name] for name in known)
 
     def _may_claim(self, row: Row, agent_id: str) -> bool:
-        """Whether a mark counts in this process: it is of the owner's uid, or descends from the agent."""
+        """Whether a mark counts in this process: it has the owner's uid, or descends from the agent."""
         root = self.roots[agent_id]
         return row.uid == root.owner_uid or (
             root.main is not None
@@ -410,11 +411,11 @@ class _Sorting:
         return main is not None and self.descent.is_below(main.stat.pid, pid)
 
     def _from_inside(self, row: Row, mark: str, agent_id: str) -> bool:
-        """Whether a process can have a vendor's mark from that agent.
+        """Whether a process can have got a vendor's mark from that agent.
 
-        It is younger, and was orphaned: the first above it without the mark adopted it. That is init, a service
-        manager, or another subreaper above the agent (prctl(2)); any other process gave it the same value itself, as
-        the same session does when it is resumed in another terminal.
+        It must be younger, and orphaned: its nearest ancestor without the mark adopted it. That is init, a service
+        manager, or another subreaper above the agent (prctl(2)); any other such ancestor set the same value itself, as
+        a session does that is resumed in another terminal.
         """
         main = self.roots[agent_id].main
         if main is None or row.stat.start_ticks < main.start_ticks or not self._may_claim(row, agent_id):
@@ -432,14 +433,14 @@ class _Sorting:
                 found = known[pid]
                 break
             way.append(pid)
-        known.update(dict.fromkeys(way, found))  # what those on the way would find
+        known.update(dict.fromkeys(way, found))  # the same holds for all on the way
         return found
 
 
 def with_inodes(members: Iterable[TreeMember]) -> tuple[TreeMember, ...]:
-    """The members that are still there, with their pidfd's inode where the kernel has one: fit to be remembered.
+    """The members that still exist, with their pidfd's inode if the kernel has one, ready to be remembered.
 
-    One that cannot be looked at is kept as it is.
+    A member that cannot be checked is kept as it is.
     """
     given = list(members)
     completed = bounds.each(range(len(given)), lambda number: identities.complete(given[number].identity))
@@ -456,9 +457,9 @@ def with_inodes(members: Iterable[TreeMember]) -> tuple[TreeMember, ...]:
 
 
 def unseen(table: ProcessTable, root: Root) -> tuple[TreeMember, ...]:
-    """The main process and remembered members that a scan did not see, but that are not proved gone: still its.
+    """The main process and remembered members that a scan did not see but that are not proved gone: still members.
 
-    It did not see them for hidepid, or since their files cannot be read.
+    The scan missed them because of hidepid, or because their files cannot be read.
     """
     known = dict.fromkeys((*([] if root.main is None else [root.main]), *root.remembered))
     missing = [one for one in known if one.host == table.host and table.find(one) is None]

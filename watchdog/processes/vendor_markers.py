@@ -1,11 +1,12 @@
-"""Whose a value of a vendor's marker is: pure, on one `ProcessTable`.
+"""Which agent a value of a vendor's marker belongs to: pure, on one `ProcessTable`.
 
-`CLAUDE_CODE_SESSION_ID=…` is inherited like our own marker, but it was not made for us: an agent may have it from an
-outer agent or a shell. A value is an agent's only where it was made inside its tree:
+`CLAUDE_CODE_SESSION_ID=…` is inherited like our own marker, but was not made for us: an agent may have inherited it
+from an outer agent or a shell. A value belongs to an agent only if it was made inside the agent's tree:
 
-- it is carried below the main process, which does not carry it itself, or by the main process, whose parent does not;
-- no process carried it before the main process started, and none above it does;
-- no other agent of the owner has the same claim, unless one runs inside the other: then it is the inner one's.
+- a process below the main process carries it and the main process does not, or the main process does and its parent
+  does not;
+- no process carried it before the main process started, and no ancestor carries it;
+- no other agent of the owner has the same claim, unless one runs inside the other: then it belongs to the inner one.
 """
 
 from collections import Counter
@@ -16,23 +17,23 @@ from watchdog.core.process import Identity
 from watchdog.processes.descent import Descent
 from watchdog.processes.table import ProcessTable, Row
 
-MOST = 16  # values kept of one agent: a session that is cleared or resumed gets a new one
+MOST = 16  # values kept per agent: a session that is cleared or resumed gets a new one
 Process = tuple[int, int]  # pid and start ticks
-Served = tuple[str, str | None, Process]  # a mark, our marker beside it, and the shared service that both were below
+Served = tuple[str, str | None, Process]  # a mark, our marker next to it, and the shared service above both
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedAgent:
-    """One agent, as far as its marks depend on it."""
+    """What an agent's marks depend on."""
 
     agent_id: str
     owner_uid: int
     main: Identity
-    known: frozenset[str] = frozenset()  # what was its own at an earlier look
+    known: frozenset[str] = frozenset()  # its own marks at earlier scans
 
 
 def made_inside(table: ProcessTable, agents: Iterable[MarkedAgent]) -> dict[str, frozenset[str]]:
-    """The values ("NAME=value") made in each agent's tree, for agents that have any. Found once, they are kept."""
+    """The values ("NAME=value") made in each agent's tree, for agents that have any. Once found, they are kept."""
     agents = list(agents)
     seen = _Seen(table, [agent for agent in agents if table.find(agent.main) is not None])
     claims: dict[tuple[int, str], list[MarkedAgent]] = {}
@@ -40,11 +41,11 @@ def made_inside(table: ProcessTable, agents: Iterable[MarkedAgent]) -> dict[str,
         for mark in agent.known | seen.claimed(agent):
             claims.setdefault((agent.owner_uid, mark), []).append(agent)
     found: dict[str, list[str]] = {}
-    # The newest values are the ones that matter; of the same age any order will do, if it is always the same.
+    # The newest values matter most; ties are broken in a fixed order.
     for (_, mark), claimants in sorted(claims.items(), key=lambda claim: (-seen.oldest.get(claim[0][1], 0), claim[0])):
         agent = max(claimants, key=seen.depth)
         if any(not seen.runs_inside(agent, other) for other in claimants):
-            continue  # of two strangers': one session in two terminals proves nothing
+            continue  # two unrelated agents: one session in two terminals proves nothing
         kept = found.setdefault(agent.agent_id, [])
         if seen.oldest.get(mark, agent.main.start_ticks) >= agent.main.start_ticks and len(kept) < MOST:
             kept.append(mark)
@@ -52,9 +53,10 @@ def made_inside(table: ProcessTable, agents: Iterable[MarkedAgent]) -> dict[str,
 
 
 def below_services(table: ProcessTable, mains: Container[int]) -> frozenset[Served]:
-    """What processes below shared services carry that are below no agent's main process there.
+    """The marks of processes that are below a shared service and not below an agent's main process there.
 
-    Whoever carries the same and is below none any more is an orphan from there: it has our marker from the service.
+    A process with the same marks that is below no service is an orphan from there: it inherited our marker from the
+    service.
     """
     below: dict[int, int | None] = {}  # the service
     for pid in table.rows:
@@ -79,7 +81,7 @@ def below_services(table: ProcessTable, mains: Container[int]) -> frozenset[Serv
 
 
 class _Seen:
-    """The marks of one table, and whose main process is the nearest above each that carries them."""
+    """The marks of one table, and the nearest main process above each process that carries them."""
 
     def __init__(self, table: ProcessTable, agents: Iterable[MarkedAgent]) -> None:
         self._rows = table.rows
@@ -87,7 +89,7 @@ class _Seen:
         self._mains = {agent.main.pid: agent for agent in agents}
         self.oldest: dict[str, int] = {}  # start ticks
         self._jobs: Counter[tuple[str, int]] = Counter()  # processes that carry it, by mark and parent
-        self._below: dict[str, set[str]] = {}  # by agent: marks below it, and below no other agent of its owner's there
+        self._below: dict[str, set[str]] = {}  # by agent: marks below it, but not below a nested agent
         nearest = self._descent.nearest(self._mains)
         around = self._around(nearest)
         for row in table.rows.values():
@@ -100,16 +102,16 @@ class _Seen:
                     self._below.setdefault(agent_id, set()).add(mark)
 
     def depth(self, agent: MarkedAgent) -> int:
-        """How many stand above its main process; 0 for one that is not there."""
+        """The number of ancestors of its main process; 0 if that does not exist."""
         return self._descent.depth(agent.main.pid) if self._is_there(agent) else 0
 
     def runs_inside(self, agent: MarkedAgent, other: MarkedAgent) -> bool:
-        """Whether an agent runs inside that other one, or is it."""
+        """Whether an agent runs inside the other one, or is the same."""
         same = agent.main.pid == other.main.pid
         return same or (self._is_there(agent) and self._descent.is_below(agent.main.pid, other.main.pid))
 
     def claimed(self, agent: MarkedAgent) -> set[str]:
-        """The marks that were made in its tree, as far as this table says."""
+        """The marks that were made in its tree, according to this table."""
         row = self._rows.get(agent.main.pid)
         if row is None or row.vendors is None or not self._is_there(agent):
             return set()
@@ -119,7 +121,8 @@ class _Seen:
         return {mark for mark in wanted if mark not in row.vendors or self._is_its_own(row, mark)}
 
     def _is_its_own(self, row: Row, mark: str) -> bool:
-        """What a shell exports is not seen in its own environment (proc(5): the initial one): its jobs show it."""
+        """Whether the main process's mark is its own. What a shell exports shows only in its jobs, as /proc has only
+        the initial environment (proc(5))."""
         parent = self._rows.get(row.stat.parent_pid)
         outer = parent.vendors if parent is not None and not parent.stat.dead else None
         alone = self._jobs[mark, row.stat.parent_pid] == 1
@@ -130,7 +133,7 @@ class _Seen:
         return known is not None and known.main == agent.main
 
     def _around(self, nearest: Mapping[int, int]) -> dict[int, dict[int, str]]:
-        """For each main process the innermost agent of each owner that it is or runs inside of."""
+        """For each main process, by owner, the innermost agent that it is or runs inside of."""
         found: dict[int, dict[int, str]] = {}
         for pid in self._descent:
             if (agent := self._mains.get(pid)) is not None:

@@ -1,1 +1,1 @@
-"""Every 10 minutes: what dead agents left behind; and what of the registry is old enough to go."""
+"""Cleans up what dead agents left behind, every 10 minutes, and deletes old rows from the registry."""

@@ -1,4 +1,4 @@
-"""What the reaper tells the log and the history: what lies about once, each act before and after, each trouble once."""
+"""What the reaper logs and records: each leftover once, each action before and after it, each problem once."""
 
 from collections.abc import Mapping
 
@@ -14,28 +14,28 @@ WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
 
 
 class ReapEvents:
-    """Remembers what it told."""
+    """Remembers what it has logged."""
 
     def __init__(self, registry: AsyncRegistry, clock: Clock, log: EventLogger) -> None:
         self._registry = registry
         self._clock = clock
         self._log = log
         self._told: set[tuple[str, str, str]] = set()
-        self._troubled: set[str] = set()  # told already
+        self._troubled: set[str] = set()  # problems already logged
 
     def keep(self, found: list[Leftover]) -> None:
-        """Forget what a round has not found any more."""
+        """Forget what the last round no longer found."""
         self._told &= {one.key for one in found}
 
     def found(self, one: Leftover) -> None:
-        """What is left as it is, once."""
+        """Log a leftover that is left as it is, once."""
         if one.key not in self._told and not one.quiet:
             self._told.add(one.key)
             with logger.caused_by(one.owner_uid):
                 self._log.bind(**_facts(one), action=one.action).event("reap.found")
 
     def trouble(self, what: str, error: object) -> None:
-        """A look that failed, once for each."""
+        """Log a check that failed, each problem once."""
         words = f"{what}: {error}"
         if words not in self._troubled:
             if len(self._troubled) > 100:
@@ -44,12 +44,12 @@ class ReapEvents:
             self._log.event("reap.trouble", why=words)
 
     def done(self, event: str, one: Leftover, by: str, facts: Mapping[str, object]) -> None:
-        """How an act went: the log line."""
+        """Log the outcome of an action."""
         with logger.caused_by(one.owner_uid if by == "daemon" else logger.cause()):
             self._log.bind(**_facts(one), **facts).event(event)
 
     async def history(self, event: str, one: Leftover, by: str) -> None:
-        """A row of the history. Raises RegistryUnavailable."""
+        """Add a row to the history. Raises RegistryUnavailable."""
         why = f"{one.kind} {hooks.printable(one.what)}: {one.why}"
         if one.result is not None:
             why = f"{one.kind} {hooks.printable(one.what)}: {one.result.outcome}: {one.result.message}"

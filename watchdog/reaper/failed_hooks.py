@@ -1,6 +1,6 @@
-"""Cleanup hooks that gave up, or in which a daemon died: tried once more, with the same `run_id`.
+"""Retries cleanup hooks that gave up or during which a daemon died, with the same `run_id`.
 
-Those that kept a worktree for nothing but its use are looked at again, once a day for a week.
+Hooks that kept a worktree only because it was in use are retried once a day for a week.
 
 Tests: tests/reaper/test_reaper.py.
 """
@@ -30,14 +30,14 @@ from watchdog.reaper.leftovers import Leftover
 from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import RunRow
 
-AGAIN = timedelta(minutes=10)  # after which a hook that gave up is tried again; doubled with each try
+AGAIN = timedelta(minutes=10)  # before a hook that gave up is retried; doubled with each try
 AGAIN_MOST = timedelta(hours=6)
-USED_AGAIN = timedelta(days=1)  # after which what was kept for nothing but its use is looked at again,
-USED_FOR = timedelta(days=8)  # for so long: who still sits in it then has it
+USED_AGAIN = timedelta(days=1)  # between two tries of a hook that kept something only because it was in use
+USED_FOR = timedelta(days=8)  # after which such a hook is no longer retried
 
 
 class FailedHooks:
-    """Finds them in the registry, and has them run again for agents that have ended."""
+    """Finds such hook runs in the registry and reruns them for agents that have ended."""
 
     def __init__(
         self, settings: Settings, fleet: Fleet, registry: AsyncRegistry, clock: Clock, cleanup: CleanupRunner
@@ -50,11 +50,11 @@ class FailedHooks:
         self._host = identity.this_host(settings.host)
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Use these settings from now on."""
         self._settings = settings
 
     async def look(self, *, due: bool) -> list[Leftover]:
-        """Hooks that gave up or kept what was in use, one leftover an agent; `due`: those whose pause is over."""
+        """Hooks that gave up or kept what was in use, one leftover per agent; `due`: only those whose pause is over."""
         registry, now = self._registry, self._clock.now().wall
         by_agent: dict[str, list[RunRow]] = {}
         for run in await registry.read(registry.leftovers.gave_up, self._host, now - AGAIN if due else now):
@@ -81,7 +81,7 @@ class FailedHooks:
         return found
 
     async def _run_again(self, agent: Agent, runs: Iterable[RunRow], by: str) -> HookResult:
-        """These hooks, and those that need one of them."""
+        """Run these hooks again, and those that need one of them."""
         reason, request_id, words = Reason.OPERATOR, "", dict[str, Any]()
         for run in runs:
             with contextlib.suppress(Conflict):

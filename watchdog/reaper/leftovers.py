@@ -1,6 +1,7 @@
-"""What dead agents have left, as the daemon knows it; and the daemon's side of what an owner's helper finds.
+"""Leftovers of dead agents as the daemon knows them, and the daemon's side of what an owner's helper finds.
 
-The helper's words are that uid's: they lead to acts by that uid alone, on paths that only his helper opens.
+The helper's answers are statements of its uid: they only lead to actions by that uid, on paths that only its helper
+opens.
 
 Tests: tests/e2e/test_reap.py.
 """
@@ -22,28 +23,28 @@ from watchdog.helpers.pool import BACKSTOP, LINE_LIMIT, HelperPool
 from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import AgentRow
 
-LOOK = 60.0  # seconds for one owner's look
+LOOK = 60.0  # seconds for a helper to search one owner's places
 ACT = 60.0  # seconds for one finding
 TASK_HOURS = 7 * 24.0  # the longest that `owner.finders.fleet_tasks` keeps anything
-NEWEST = 2000  # ended agents of one owner of whom his helper is told; what carries an older one's id is unknown to it
-ROOM = LINE_LIMIT - (1 << 17)  # bytes of a question
+NEWEST = 2000  # ended agents per owner that are passed to its helper; an older agent's id is unknown to it
+ROOM = LINE_LIMIT - (1 << 17)  # bytes of a request
 
 
 @dataclass(slots=True)
 class Leftover:
-    """One thing that a dead agent left: what it is, what is done about it and why, and (later) what came of it."""
+    """One thing that a dead agent left: what it is, what is done about it and why, and (later) the result."""
 
     kind: str
-    what: str  # a path, or words for people
+    what: str  # a path, or a description
     owner_uid: int
     agent_id: str | None
     why: str
-    action: str  # end, run, remove; keep: nothing is done, and `why` says by which rule
+    action: str  # end, run, remove; keep: nothing is done, and `why` names the rule
     name: str | None = None
     bytes: int | None = None
-    act: Callable[[str], Awaitable[HookResult]] | None = None  # told who wants it
-    journaled: bool = False  # the act writes its own history
-    quiet: bool = False  # no line in the log: it is nothing unusual
+    act: Callable[[str], Awaitable[HookResult]] | None = None  # its argument: on whose behalf
+    journaled: bool = False  # the action writes its own history
+    quiet: bool = False  # not logged: nothing unusual
     result: HookResult | None = None
 
     @property
@@ -68,7 +69,7 @@ class Leftover:
 
 
 class OwnerLeftovers:
-    """Asks one owner's helper what lies in his places."""
+    """Asks each owner's helper for leftovers in that owner's directories."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class OwnerLeftovers:
         host: str,
         credit: Callable[[timedelta], timedelta] = lambda _: timedelta(),
     ) -> None:
-        """`credit`: how much longer than so long things are to lie by the wall clock, which somebody has set."""
+        """`credit`: how much longer things must be kept by a wall clock that was set forward (`core.steps.credit`)."""
         self._fleet = fleet
         self._registry = registry
         self._helpers = helpers
@@ -89,11 +90,11 @@ class OwnerLeftovers:
         self._credit = credit
 
     async def owners(self) -> set[int]:
-        """Whose agents are or were here. Raises RegistryUnavailable."""
+        """Uids that have or had agents on this host. Raises RegistryUnavailable."""
         return await self._registry.read(self._registry.agents.owners, self._host)
 
     async def look(self, uid: int) -> tuple[list[Leftover], list[str]]:
-        """What was found, and what went wrong. Raises OwnerCallFailed, RegistryUnavailable."""
+        """What was found, and the problems met. Raises OwnerCallFailed, RegistryUnavailable."""
         known, names = await self._known(uid)
         args = {**self._asked(known), "timeout_seconds": LOOK}
         answer = await self._helpers.call_in_fresh_helper(uid, "reap_look", args, LOOK + 3 * BACKSTOP)
@@ -106,11 +107,11 @@ class OwnerLeftovers:
 
     def _leftover(self, uid: int, finding: Finding, known: KnownAgents, name: str | None) -> Leftover:
         living = finding.agent_id in known.living
-        if living and finding.action == "remove":  # he may say anything: of a living agent nothing is a leftover
+        if living and finding.action == "remove":  # the helper's claim: nothing of a living agent is a leftover
             finding = replace(finding, action="keep", why="its agent lives")
 
         async def act(by: str) -> HookResult:
-            fresh, _ = await self._known(uid)  # who lives now; since the look one may have come
+            fresh, _ = await self._known(uid)  # read again: an agent may have started since the search
             if finding.agent_id in fresh.living:
                 return hooks.kept("its agent lives")
             by_name = finding.kind == "temp_dir"
@@ -146,7 +147,7 @@ class OwnerLeftovers:
         return {"settings": hooks.settings_json(settings), "known": known_json(known)}
 
     async def _known(self, uid: int) -> tuple[KnownAgents, dict[str, str]]:
-        """What the registry and the fleet know of that owner's agents, and the names of the ended ones."""
+        """What the registry and the fleet know of that owner's agents, and the names of its ended ones."""
         registry, now = self._registry, self._clock.now().wall
         living = await registry.read(registry.leftovers.living_ids, self._host) | {
             agent.agent_id for agent in self._fleet
@@ -167,12 +168,12 @@ class OwnerLeftovers:
             return KnownAgents(frozenset(living), ages, temp_dirs, trees, sockets, tuple(commons), in_use, seen)
 
         known = told(rows)
-        while rows and len(json.dumps(known_json(known))) > ROOM:  # paths of 4 KB each: fewer of the oldest
+        while rows and len(json.dumps(known_json(known))) > ROOM:  # paths may have 4 KB each: drop the oldest rows
             rows = rows[: len(rows) // 2]
             known = told(rows)
         return known, {row.agent_id: row.registration.name for row in rows}
 
 
 def _temp_site(row: AgentRow) -> dict[str, object]:
-    """What is known of an ended agent's temp dir, as its owner's helper reads it."""
+    """What is known of an ended agent's temp dir, in the form that its owner's helper reads."""
     return sites.known_json(sites.KnownSite(row.registration.temp_site, row.created_at.timestamp()))

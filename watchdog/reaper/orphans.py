@@ -1,12 +1,12 @@
-"""Processes that outlived their agent: its row is closed and its main process is dead, and somebody of its tree lives.
+"""Finds orphans: living processes of an agent's tree whose row is closed and whose main process is dead.
 
-How that comes: it carried the agent's marker and could not be read while the agent was ended; it was started since by
-something that had the marker from it; or the row was closed by somebody else than us. Found by the marker, by the
-identities that an order to end the agent has committed, and by the agent's own cgroup, never by a name. Whose a process
-is, `processes.tree` decides, for living and ended agents at once: what a spared program started, what sits in a
-living agent's tree and what a service manager runs in a unit of its own is no orphan.
+How orphans come about: the process carried the agent's marker but could not be read while the agent was killed; it was
+started later by something that inherited the marker; or another daemon closed the row. Orphans are found by the marker,
+by the identities that a kill request has committed, and by the agent's own cgroup, never by a name. `processes.tree`
+decides which agent a process belongs to, for living and ended agents at once: what a spared program started, what
+belongs to a living agent's tree and what a service manager runs in a unit of its own is no orphan.
 
-Only looked for here; the kill worker ends them, by an order like any other.
+This module only finds them; the kill worker kills them, by an ordinary kill request.
 
 Tests: tests/e2e/test_reap.py.
 """
@@ -28,29 +28,29 @@ from watchdog.processes.table import ProcessTable
 from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import AgentRow, Json
 
-NEWEST = 500  # ended agents of this boot whose recorded identities and cgroups are looked at; a marker finds any
-AT_A_TIME = 50  # of their rows in memory: 500 with all that was recorded of each took 12 MB
-MOST_MARKS = 1000  # ids that are looked up; anybody may start a million processes with made-up markers
-MOST_LEFT = 200  # processes that are told of one by one; each pane of a tmux server that an agent started is one
+NEWEST = 500  # ended agents of this boot whose recorded identities and cgroups are checked; a marker finds any agent
+AT_A_TIME = 50  # rows in memory: 500 rows with all their recorded members took 12 MB
+MOST_MARKS = 1000  # ids that are looked up; any user may start a million processes with made-up markers
+MOST_LEFT = 200  # processes that are listed one by one; each pane of a tmux server that an agent started is one
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A process that carries the marker of an agent that is gone, and is left alone."""
+    """A process that carries the marker of an ended agent and is left alone."""
 
     pid: int
     name: str
     uid: int
     agent_id: str
     why: str
-    usual: bool  # nothing that a person would want to hear of
+    usual: bool  # not worth reporting
 
 
 @dataclass(slots=True)
 class OrphanScan:
-    """`agents`: ended ones, each with its orphans as `members`; `left`: whom nobody may end for that.
+    """`agents`: ended agents, each with its orphans as `members`; `left`: marked processes that are not orphans.
 
-    `strangers`: by uid, pids with the marker of an agent that is not known here, as those of another daemon are.
+    `strangers`: by uid, pids with the marker of an agent that is unknown here, for example another daemon's.
     """
 
     agents: list[Agent] = field(default_factory=list)
@@ -59,7 +59,7 @@ class OrphanScan:
 
 
 class Orphans:
-    """Looks for them; signals nobody."""
+    """Finds orphans; sends no signals."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class Orphans:
         self._boot_id = boot_id
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Use these settings from now on."""
         self._settings = settings
 
     async def find(self) -> OrphanScan:
-        """Who lives now. Raises OSError when /proc cannot be read, RegistryUnavailable."""
+        """The orphans that are alive now. Raises OSError when /proc cannot be read, RegistryUnavailable."""
         registry = self._registry
         owners = await registry.read(registry.agents.owners, self._host)
         table = await self._scanner.table(frozenset(owners) | {agent.reg.owner_uid for agent in self._fleet})
@@ -103,7 +103,7 @@ class Orphans:
                 ended_agent = self._ghost(row, members)
                 if isinstance(ended_agent, str):
                     reasons[agent_id] = ended_agent
-                elif agent_id not in self._scanner.ended_agents:  # whose orphans are being ended is there
+                elif agent_id not in self._scanner.ended_agents:  # an agent is there while its orphans are being killed
                     ghosts[agent_id] = ended_agent
         self._scanner.look_also_for(ghosts)
         try:
@@ -114,7 +114,7 @@ class Orphans:
         inside = {member.identity.pid for members in trees.values() for member in members}
         for pid, seen in sorted(table.rows.items()):
             if seen.marker not in marked or seen.stat.dead or pid in inside:
-                continue  # nobody's of ours, or in a tree, whose agent it is an orphan of or belongs to
+                continue  # not one of ours, or in the tree of the agent that it belongs to or is an orphan of
             if seen.marker not in known:
                 found.strangers.setdefault(seen.uid, []).append(pid)
                 continue
@@ -128,11 +128,11 @@ class Orphans:
         return found
 
     def _ghost(self, row: AgentRow, members: tuple[TreeMember, ...]) -> Agent | str:
-        """The ended agent, fit to look for its orphans; or why they are left alone."""
+        """The ended agent, ready for a scan for its orphans; or the reason why they are left alone."""
         reg = row.registration
         policy = self._settings.policy_for(reg)
         if row.status not in ENDED:
-            return "its agent's row is not closed"  # one that cannot be judged, or another daemon's
+            return "its agent's row is not closed"  # an agent that cannot be judged, or another daemon's
         if (reg.host, reg.boot_id) != (self._host, self._boot_id):
             return "its agent is of another host or boot"
         if reg.identity is not None and presence(reg.identity, None) is not Presence.ABSENT:
@@ -146,7 +146,7 @@ class Orphans:
 
 
 def _members(recorded: Iterable[Json]) -> tuple[TreeMember, ...]:
-    """Of each identity one; what cannot be read was edited by hand and is left out."""
+    """One member per identity; entries that cannot be parsed (a row edited by hand) are left out."""
     found: dict[Identity, TreeMember] = {}
     for stored in recorded:
         try:
@@ -163,7 +163,7 @@ def _lives(table: ProcessTable, members: Iterable[TreeMember]) -> bool:
 
 
 def _populated(row: AgentRow) -> bool:
-    """Whether somebody is in the cgroup that was made for it."""
+    """Whether the cgroup that was made for it holds a process."""
     path = row.registration.own_cgroup
     try:
         return path is not None and cgroups.events(path).populated

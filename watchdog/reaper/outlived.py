@@ -1,4 +1,4 @@
-"""Processes that outlived their agent (`orphans`), as leftovers: the kill worker ends them, by orders.
+"""Orphans as leftovers: the kill worker kills them, by kill requests.
 
 Tests: tests/reaper/test_reaper.py.
 """
@@ -19,7 +19,7 @@ from watchdog.reaper.orphans import Orphans
 
 
 class OutlivedProcesses:
-    """Looks for them, and orders their end; itself it signals nobody."""
+    """Lists orphans and requests their kill; sends no signals itself."""
 
     def __init__(self, orphans: Orphans, kills: KillWorker, safeguards: Safeguards, events: ReapEvents) -> None:
         self._orphans = orphans
@@ -28,14 +28,16 @@ class OutlivedProcesses:
         self._events = events
 
     async def agents(self) -> list[Agent]:
-        """Ended agents whose orphans live and may be ended, for `kill orphans`. Raises RegistryUnavailable."""
+        """Ended agents whose orphans are alive and may be killed, for `kill orphans`. Raises Conflict,
+        RegistryUnavailable.
+        """
         try:
             return (await self._orphans.find()).agents
         except OSError as error:
             raise Conflict(f"/proc cannot be read: {error.strerror or error}") from error
 
     async def look(self, *, by_root: bool) -> list[Leftover]:
-        """What is there now; `by_root`: root has it looked for."""
+        """The orphans that are alive now; `by_root`: root ordered the check."""
         try:
             outlived = await self._orphans.find()
         except OSError as error:
@@ -59,7 +61,9 @@ class OutlivedProcesses:
         return found
 
     async def _end(self, agent: Agent, by_root: bool, by: str) -> HookResult:
-        """Order its orphans to be ended. The daemon's own orders keep to the budget; an operator waits for the end."""
+        """Request a kill of its orphans. The daemon's own requests keep to the budget; an operator waits for the
+        outcome.
+        """
         own = by == "daemon"
         if own and self._safeguards.budget_exhausted(agent.reg.owner_uid):
             return hooks.kept("deferred: kill.max_per_minute reached")

@@ -1,4 +1,4 @@
-"""Sockets and cgroups that daemons of this host made for agents whose rows are closed.
+"""Removes sockets and cgroups that daemons of this host made for agents whose rows are closed.
 
 Tests: tests/reaper/test_reaper.py.
 """
@@ -20,7 +20,7 @@ from watchdog.reaper.events import ReapEvents
 from watchdog.reaper.leftovers import Leftover
 from watchdog.registry.async_registry import AsyncRegistry
 
-PATIENCE = 5.0  # seconds for a look at the directory of the notify sockets
+PATIENCE = 5.0  # seconds to list the directory of the notify sockets
 
 
 class OwnLeftovers:
@@ -36,10 +36,10 @@ class OwnLeftovers:
         self._notify = notify
 
     async def look(self) -> list[Leftover]:
-        """Sockets and cgroups that we made for agents whose rows are closed: a daemon died before it removed them."""
+        """Sockets and cgroups whose agent's row is closed: a daemon died before it removed them."""
         try:
             names = await threads.call(self._notify, partial(os.listdir, self._notify), PATIENCE)
-        except (OSError, threads.Unanswered) as error:  # also while another round looks
+        except (OSError, threads.Unanswered) as error:  # Unanswered also while another round is listing it
             self._events.trouble("the look for sockets", error)
             names = []
         sockets = {name: os.path.join(self._notify, name) for name in names}

@@ -1,18 +1,18 @@
-"""The reaper: what dead agents have left, looked for every ten minutes and put in order; `reap` shows or does the same.
+"""The reaper: finds what dead agents left and cleans it up, every ten minutes; `reap` shows or does the same.
 
-    process  orphans of ended agents (`orphans`), ended by the kill worker by an order like any other
-    hook     cleanup hooks that gave up, or in which a daemon died: tried once more, with the same `run_id`;
-             and those that kept a worktree for nothing but its use, once a day for a week
-    notify   sockets of ours in the runtime directory
-    cgroup   empty ones that were an ended agent's own; scopes systemd removes itself
-    …        the owner's kinds (`owner.leftovers`): his helper finds them and removes them
+    process  orphans of ended agents (`orphans`), killed by the kill worker by an ordinary kill request
+    hook     cleanup hooks that gave up or during which a daemon died: retried with the same `run_id`;
+             those that kept a worktree only because it was in use: once a day for a week
+    notify   the daemon's own sockets in the runtime directory
+    cgroup   empty cgroups that were an ended agent's own; systemd removes its scopes itself
+    …        the kinds in `owner.finders`: the owner's helper finds and removes them
 
-A job of its own, slower than the sweep and never in its way: each owner is asked in a helper of his own with a
-deadline, the scan runs in a thread, and a round does a bounded amount. Users do not wait for each other, nor an order
-for a round: each user's places are looked at and dealt with in turn (its helpers may be stopped, its leftovers may
-resist), four users at once, and where others wait for the end of it, for so long at most. In observe mode it only
-tells. A hold on an
-agent, or on all for the daemon's own rounds, is respected. What is removed is in the history before and after.
+It is a job of its own, slower than the sweep, and never delays it: each owner's places are checked by a helper of their
+own with a deadline, the scan runs in a thread, and a round does a bounded amount of work. Users do not wait for each
+other, nor an operator's order for a round: places are handled user by user, four users at once (a helper may be stopped
+and leftovers may resist); where others wait for the end of the round, each user gets at most `SHARE` seconds. Observe
+mode only reports. A hold on an agent is respected, and a hold on all agents by the daemon's own rounds. What is removed
+is recorded in the history before and after.
 """
 
 import asyncio
@@ -37,17 +37,17 @@ from watchdog.reaper.outlived import OutlivedProcesses
 from watchdog.reaper.own_leftovers import OwnLeftovers
 
 EVERY = timedelta(minutes=10)
-ACTS = 50  # of the daemon's own for one user in one round
-SHARE = 120.0  # seconds for one user's part of a round; what is being done then is finished
-AT_ONCE = 4  # users whose places are looked at at a time
+ACTS = 50  # actions of the daemon's own round per user
+SHARE = 120.0  # seconds for one user's part of a round; an action that has begun is finished
+AT_ONCE = 4  # users that are handled concurrently
 
 May = Callable[[int], bool]
-Deal = Callable[[int, Leftover], Awaitable[None]]  # told the user that it counts for
+Deal = Callable[[int, Leftover], Awaitable[None]]  # with the user that the leftover counts for
 
 
 @dataclass(frozen=True, slots=True)
 class LeftoverFinders:
-    """Who finds what, and knows what to do about it."""
+    """The finders: each lists its kinds of leftovers, with the action for each."""
 
     processes: OutlivedProcesses
     hooks: FailedHooks
@@ -56,7 +56,7 @@ class LeftoverFinders:
 
 
 class Reaper:
-    """Looks, tells, and has each leftover dealt with by whoever may; itself it touches our own sockets alone."""
+    """Finds and reports leftovers and runs the action of each; itself it touches only the daemon's own sockets."""
 
     def __init__(
         self,
@@ -73,16 +73,16 @@ class Reaper:
         self._holds = holds
         self._users = users
         self._events = events
-        self._former: dict[tuple[str, str], tuple[HookOutcome, str]] = {}  # what was tried, and is there still
-        self._looked: dict[int, float] = {}  # monotonic seconds of the last look at each owner's places
-        self._doing: set[tuple[str, str, str | None, int]] = set()  # what rounds are about, by kind, place and whose
+        self._former: dict[tuple[str, str], tuple[HookOutcome, str]] = {}  # by kind and place: last outcome
+        self._looked: dict[int, float] = {}  # monotonic seconds of the last check of each owner's places
+        self._doing: set[tuple[str, str, str | None, int]] = set()  # in progress: kind, place, agent, owner
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Use these settings from now on."""
         self._settings = settings
 
     async def round(self) -> None:
-        """The daemon's own; whatever goes wrong in it is said, and the next one comes."""
+        """The daemon's own round. Errors are logged; the next round follows in any case."""
         acts = Counter[int]()
 
         async def deal(user: int, one: Leftover) -> None:
@@ -98,12 +98,12 @@ class Reaper:
             places = {(one.kind, one.what) for one in found}
             self._former = {place: came for place, came in self._former.items() if place in places}
         except RegistryUnavailable:
-            pass  # the next sweep tells it, the next round goes on
-        except Exception as error:  # noqa: BLE001 - the daemon is the last to fall
+            pass  # the next sweep reports it, the next round continues
+        except Exception as error:  # noqa: BLE001 - a failed round must not stop the daemon
             self._events.trouble("a round", error)
 
     async def reap(self, may: May, by: str, *, dry_run: bool) -> list[dict[str, object]]:
-        """What an operator's `reap` found of the owners that he may act for, and (`dry_run` False) what came of it.
+        """What an operator's `reap` found for the owners that they may act for, and (`dry_run` False) the outcomes.
 
         Raises RegistryUnavailable.
         """
@@ -115,13 +115,15 @@ class Reaper:
         return [one.json() for one in await self._each(may, by, deal)]
 
     async def orphans(self) -> list[Agent]:
-        """Ended agents whose orphans live and may be ended, for `kill orphans`. Raises RegistryUnavailable."""
+        """Ended agents whose orphans are alive and may be killed, for `kill orphans`. Raises Conflict,
+        RegistryUnavailable.
+        """
         return await self._finders.processes.agents()
 
-    # -- looking
+    # -- finding
 
     async def _each(self, may: May, by: str, deal: Deal) -> list[Leftover]:
-        """All that is found; each is dealt with by its user's turn. Raises RegistryUnavailable."""
+        """All leftovers, each handed to `deal` during its user's turn. Raises RegistryUnavailable."""
         found = (
             await self._finders.processes.look(by_root=by != "daemon" and may(0))
             + await self._finders.hooks.look(due=by == "daemon")
@@ -148,13 +150,13 @@ class Reaper:
         try:
             return [one for part in await asyncio.gather(*parts) for one in part]
         finally:
-            for part in parts:  # one that failed for want of the registry ends the others
+            for part in parts:  # if one failed because the registry is unavailable, cancel the others
                 part.cancel()
 
     async def _of_user(
         self, user: int, ours: list[Leftover], uids: list[int], by: str, deal: Deal, seconds: float
     ) -> list[Leftover]:
-        """What we know of that user, and what its helpers find; dealt with while its time lasts."""
+        """The daemon's own findings for that user (`ours`) and its helpers'; handled until `seconds` are over."""
         end = self._clock.mono() + seconds
         found: list[Leftover] = []
 
@@ -196,7 +198,7 @@ class Reaper:
     # -- acting
 
     async def _act(self, one: Leftover, by: str) -> None:
-        """Deal with one; it may raise what it likes. Raises RegistryUnavailable: then nothing was begun."""
+        """Run the action of one leftover, whatever it raises. Raises RegistryUnavailable: then nothing was begun."""
         if one.act is None:
             return
         if self._settings.observe:
@@ -221,10 +223,10 @@ class Reaper:
             one.result = await act(by)
         except RegistryUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001 one leftover's fault must stay its own
+        except Exception as error:  # noqa: BLE001 one leftover's failure must not affect the others
             one.result = hooks.failed(f"{type(error).__name__}: {error}")
         outcome, message = one.result.outcome, one.result.message
-        if former != (outcome, message):  # what stays as it is, for the same reason, is told once
+        if former != (outcome, message):  # what stays for the same reason is reported once
             event = "reap.finished" if outcome in WELL else "reap.failed"
             if not one.journaled:
                 await self._events.history(event, one, by)

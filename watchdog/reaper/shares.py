@@ -1,8 +1,8 @@
-"""What each user's agents may take of the registry: beyond it that user's oldest history is forgotten early.
+"""Each user's share of the registry: beyond it that user's oldest history is deleted early.
 
-No other user's, no row that something depends on, and no intent or outcome that is being written: those are never
-refused. While a user has more than its share, which what may be forgotten does not bring down, its new agents and holds
-are refused, and events of its agents that no status depends on are counted instead of written.
+Other users' rows and rows that others depend on are not deleted, and intents and outcomes are always written. While a
+user stays over its share although all that may be deleted is gone, its new agents and holds are refused, and events of
+its agents that no status depends on are counted instead of written.
 
 Tests: tests/registry/test_share_queries.py.
 """
@@ -22,14 +22,14 @@ from watchdog.registry.retention_queries import RetentionKind
 from watchdog.registry.share_queries import total
 from watchdog.telemetry.logger import EventLogger
 
-EVERY = timedelta(seconds=2)  # a look at the number of pages; more only when it has grown
-GREW = 1 << 20  # bytes in use since the last time, after which it is counted whose they are; less in a small share
-COUNTED = 600.0  # seconds, after which it is counted in any case
-KEPT = 0.8  # of its share, to which what is over is brought down: not a few rows with each look
+EVERY = timedelta(seconds=2)  # between two checks of the number of pages; usage is counted only when it has grown
+GREW = 1 << 20  # growth in bytes after which usage is counted per user; less with a small share
+COUNTED = 600.0  # seconds after which usage is counted in any case
+KEPT = 0.8  # fraction of its share to which a user is trimmed, so that not each check deletes a few rows
 
 
 class Shares:
-    """Of every user but root and ourselves, whose disk it is."""
+    """The shares of all users except root and the daemon's own, whose disk it is."""
 
     def __init__(
         self,
@@ -40,17 +40,17 @@ class Shares:
         most: int,
         user_of: Callable[[int], int] = lambda uid: uid,
     ) -> None:
-        """`most`: bytes of one user. `user_of` gives the user that a uid counts for."""
+        """`most`: bytes per user. `user_of` gives the user that a uid counts for."""
         self._registry = registry
         self._clock = clock
         self._log = log
         self.most = most
         self.user_of = user_of
         self._counted, self._size = float("-inf"), 0
-        self._users: dict[int, int] = {}  # who has more than its share, and how much
+        self._users: dict[int, int] = {}  # users over their share, and their bytes
 
     def apply(self, settings: Settings) -> None:
-        """Each user has so much from now on."""
+        """Use the share of these settings from now on."""
         self.most = settings.bytes_per_user
 
     def over(self, uid: int) -> bool:
@@ -58,23 +58,23 @@ class Shares:
         return self.user_of(uid) in self._users
 
     def facts(self) -> dict[str, int]:
-        """What `status` tells: users that have more than their share, and the bytes that they have."""
+        """For `status`: users over their share, and their bytes."""
         return {str(user): used for user, used in self._users.items()}
 
     async def round(self) -> None:
-        """Look whether the registry has grown, and bring those that have more than their share down to it."""
+        """Check whether the registry has grown, and trim the users that are over their share."""
         registry = self._registry
         if registry.sync.shared:
             return
         try:
             size = await registry.read(registry.shares.bytes_in_use)
-            grew = min(GREW, (1 - KEPT) * self.most)  # one that was brought down has grown by so much when it is over
+            grew = min(GREW, (1 - KEPT) * self.most)  # a trimmed user is over again after this growth
             if size - self._size < grew and self._clock.mono() - self._counted < COUNTED and not self._users:
                 return
             await self._count()
             self._size = await registry.read(registry.shares.bytes_in_use)
         except RegistryUnavailable:
-            pass  # the next sweep tells it, the next round goes on
+            pass  # the next sweep reports it, the next round continues
 
     async def _count(self) -> None:
         uses = await self._registry.read(self._registry.shares.uses)
@@ -100,7 +100,9 @@ class Shares:
         self._registry.history.over = frozenset(uid for user in self._users for uid in uids[user])
 
     async def _bring_down(self, user: int, uids: list[int], uses: Counter[RetentionKind]) -> int:
-        """Forget the oldest of what it has most of, until its share is enough or nothing can go; what is left."""
+        """Delete the oldest rows of its largest kind until it is within its share or nothing can go; return the
+        bytes.
+        """
         used, spent = uses.total(), set[RetentionKind]()
         while used > KEPT * self.most and (
             kinds := [one for one in RetentionKind if uses[one] > 0 and one not in spent]
@@ -120,7 +122,7 @@ class Shares:
 
 
 def _first(keys: Mapping[str | int, int], wanted: float) -> tuple[list[str | int], int]:
-    """As many keys as have so many bytes together, or all, and how many they have."""
+    """The first keys that together have `wanted` bytes, or all of them, and the bytes that they have."""
     going: list[str | int] = []
     size = 0
     for key, one in keys.items():

@@ -1,1 +1,1 @@
-"""The parts of the resident `agent-watchdog run`: one runs beside each agent, so standard library only, and little."""
+"""The resident `agent-watchdog run`: there is one per agent, so it imports little, and only the standard library."""

@@ -1,6 +1,6 @@
-"""Start the agent, watch how it stops and ends, and stop and end likewise. Nothing here speaks to the daemon.
+"""Start the agent, watch it stop and exit, and stop and exit likewise. Nothing here contacts the daemon.
 
-Signals go to the agent's bare pid: it is our own child that we have not yet waited for, so the number is still its own.
+Signals go to the agent's plain pid: it is our own child that was not reaped yet, so the pid cannot have been reused.
 """
 
 import os
@@ -12,13 +12,13 @@ from errno import EACCES, ENOENT, ENOEXEC, ENOTDIR
 from watchdog.cli.run import wrapper_signals
 from watchdog.cli.run.prctl import die_with_parent, leave_core
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
-MOMENT = 0.5  # seconds; the daemon stops a tree for tens of milliseconds before it kills it: no news for a shell
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as in shells
+MOMENT = 0.5  # seconds; before a kill the daemon stops a tree for tens of milliseconds: a shell need not know
 _NOT_FOR_AGENTS = ("WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
 
 
 class Start:
-    """A child that waits before it becomes the agent. `release` lets it go; `error` tells why it could not."""
+    """A child that waits until `release` before it executes the command; `error` tells why it could not."""
 
     def __init__(
         self,
@@ -30,11 +30,11 @@ class Start:
         ignore_children: bool = False,
         watchdog_usec: str | None = None,
     ) -> None:
-        """Fork. `mask` and `ignore_children` (SIGCHLD): as we were started; `lead`: in a session of its own.
+        """Fork. `mask` and `ignore_children` (SIGCHLD): as at our start; `lead`: in a session of its own.
 
-        `watchdog_usec`: what the unit whose main process we are expects (WatchdogSec=), told to that child alone.
+        `watchdog_usec`: what the unit whose main process we are expects (WatchdogSec=), passed only to that child.
         """
-        # One pair, closed by exec in the child: its gate one way, its errno the other. Descriptors may be few.
+        # One pair for both directions, as descriptors may be scarce: the go-ahead, and the errno; exec closes it.
         self._ours, theirs = socketpair(AF_UNIX, SOCK_STREAM)
         parent = os.getpid()
         try:
@@ -47,7 +47,7 @@ class Start:
             try:
                 self._ours.close()
                 die_with_parent()
-                if os.getppid() == parent:  # else it died before the line above
+                if os.getppid() == parent:  # otherwise the parent died before the line above
                     _restore(mask, lead, ignore_children)
                     if watchdog_usec is not None:
                         environment |= {"WATCHDOG_USEC": watchdog_usec, "WATCHDOG_PID": str(os.getpid())}
@@ -64,23 +64,23 @@ class Start:
         try:  # noqa: SIM105  contextlib costs memory
             self._ours.send(b"!")
         except BrokenPipeError:
-            pass  # it died while it waited
+            pass  # it died while waiting
 
     def error(self) -> int | None:
-        """Once the child has ended: the errno with which the command could not be executed, None when it was."""
+        """After the child's exit: the errno with which the command could not be executed; None: it was executed."""
         try:
             told = self._ours.recv(8)
         except ConnectionResetError:
-            told = b""  # it died before it had read that it may go
+            told = b""  # it died before it read the go-ahead
         self._ours.close()
         return int(told) if told else None
 
 
 def environment_for(agent: dict[str, str]) -> dict[str, str]:
-    """Our own environment with the agent's marks, without what a service manager gave to us alone.
+    """Our own environment with the agent's marks, without what a service manager meant only for us.
 
-    WATCHDOG_USEC above all: a child's library would beat by timer, for an agent that hangs too. Only where a unit's own
-    WatchdogSec= asks for it, it is given on (`upstream`), as without us.
+    Above all WATCHDOG_USEC: a child's library would beat by timer, even if the agent hangs. Only if the unit's own
+    WatchdogSec= asks for it is it passed on (`upstream`), as without us.
     """
     environment = {key: value for key, value in os.environ.items() if key not in _NOT_FOR_AGENTS}
     environment.update(agent)
@@ -97,7 +97,7 @@ def has_terminal() -> bool:
 
 
 def proc_stat(pid: int) -> tuple[str, int] | None:
-    """State letter and parent's pid from /proc/PID/stat (proc(5)), None when there is no such process."""
+    """State letter and parent's pid from /proc/PID/stat (proc(5)); None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
@@ -107,7 +107,7 @@ def proc_stat(pid: int) -> tuple[str, int] | None:
 
 
 def descends_from(pid: int, ancestor: int) -> bool:
-    """Whether `pid` is `ancestor` or was started below it, as far as that can still be seen."""
+    """Whether `pid` is `ancestor` or descends from it, as far as is still visible."""
     for _ in range(64):
         if pid == ancestor:
             return True
@@ -121,8 +121,8 @@ def descends_from(pid: int, ancestor: int) -> bool:
 def stop_like(agent_pid: int, number: int) -> None:
     """Stop as the agent did, so that the shell that waits for us takes its terminal back; return when continued.
 
-    Only where a shell waits: our parent is of our session and another group. Elsewhere no process would continue us.
-    While we are stopped a forked watcher continues us when the agent runs again, or ends, without a notification to us.
+    Only if a shell waits: our parent is in our session and another group. Otherwise no process would continue us. While
+    we are stopped a forked watcher continues us when the agent runs again, or exits, without our being notified.
     """
     parent = os.getppid()
     try:
@@ -140,7 +140,7 @@ def stop_like(agent_pid: int, number: int) -> None:
         os.kill(os.getpid(), number)
     else:
         before = wrapper_signals.signal(number, wrapper_signals.SIG_DFL)
-        os.kill(os.getpid(), number)  # while blocked: one that the terminal sent to the group becomes the same one
+        os.kill(os.getpid(), number)  # while blocked: merges with one that the terminal sent to the group
         wrapper_signals.pthread_sigmask(wrapper_signals.SIG_UNBLOCK, {number})  # here we stop
         wrapper_signals.pthread_sigmask(wrapper_signals.SIG_BLOCK, {number})
         wrapper_signals.signal(number, before)
@@ -149,7 +149,7 @@ def stop_like(agent_pid: int, number: int) -> None:
 
 
 def end_like(status: int) -> int:
-    """The exit status to end with; does not return when the agent died of a signal: we die of the same."""
+    """The exit status for us; does not return if the agent died of a signal: then we die of the same."""
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
     die_of(os.WTERMSIG(status))
@@ -157,7 +157,7 @@ def end_like(status: int) -> int:
 
 
 def die_of(number: int) -> None:
-    """Die of that signal's default, without a core file. Returns when that does not kill."""
+    """Die of that signal's default action, without a core file. Returns if that does not kill."""
     leave_core(False)
     if number not in (wrapper_signals.SIGKILL, wrapper_signals.SIGSTOP):
         wrapper_signals.signal(number, wrapper_signals.SIG_DFL)
@@ -167,7 +167,7 @@ def die_of(number: int) -> None:
 
 
 def _restore(mask: Collection[int], lead: bool, ignore_children: bool) -> None:
-    """In the child: what Python and we changed; whatever else was ignored stays ignored, as after any exec."""
+    """In the child: restore what Python and we changed; other ignored signals stay ignored, as after any exec."""
     if lead:
         os.setsid()
     for number in (wrapper_signals.SIGPIPE, wrapper_signals.SIGXFSZ):
@@ -178,7 +178,7 @@ def _restore(mask: Collection[int], lead: bool, ignore_children: bool) -> None:
 
 
 def _execute(command: list[str], environment: dict[str, str]) -> int:
-    """execvp(3), with its rule for scripts without a first line. Returns the errno that says most."""
+    """execvp(3), including its rule for scripts without a #! line. Returns the most informative errno."""
     name = command[0]
     directories = [""] if "/" in name else os.get_exec_path(environment)
     worst = ENOENT
@@ -191,14 +191,14 @@ def _execute(command: list[str], environment: dict[str, str]) -> int:
         except OSError as error:
             if error.errno == ENOEXEC:
                 os.execve("/bin/sh", ["/bin/sh", path, *command[1:]], environment)  # noqa: S606  see above
-            # A directory of PATH that we may not search tells nothing (another user's ~/bin, kept by su).
+            # A directory in PATH that we may not search does not count (another user's ~/bin, kept by su).
             if error.errno not in (ENOENT, ENOTDIR) and os.path.lexists(path):
                 worst = error.errno or EACCES
     return worst
 
 
 def _watcher(agent_pid: int) -> int:
-    """Fork a process that continues us as soon as the agent is no longer stopped; its pid."""
+    """Fork a process that continues us as soon as the agent is no longer stopped; return its pid."""
     wrapper = os.getpid()
     watcher = os.fork()
     if watcher:
@@ -210,6 +210,6 @@ def _watcher(agent_pid: int) -> int:
             found = proc_stat(agent_pid)
             if found is None or found[0] not in "tT":
                 os.kill(wrapper, wrapper_signals.SIGCONT)
-            time.sleep(0.25)  # nothing in Linux tells a process that is no parent when another is continued
+            time.sleep(0.25)  # Linux notifies only the parent of a continued process
     finally:
         os._exit(0)

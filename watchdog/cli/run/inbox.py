@@ -1,19 +1,19 @@
-"""The agent's notify socket, owned by its `run`: read datagrams, say whose word each is, release barriers.
+"""The agent's notify socket, owned by its `run`: reads datagrams, identifies their senders, releases barriers.
 
-A message is the agent's, whichever process of its tree sent it and whether or not that still lives: the socket is its
-own. The kernel tells who sent it; foreign uids are refused. Nothing here blocks.
+Any process of the agent's tree may send its messages, even if it has exited since: the socket belongs to the agent. The
+kernel identifies the sender; foreign uids are refused. Nothing here blocks.
 
-Only its owner may write there: ten datagrams fill it (net.unix.max_dgram_qlen), so whoever may write there can keep
-the agent's own messages out and have it killed for its silence. An agent that root started may drop to a user, to
-which the socket is then given; so it is looked at, at first every 10 ms. Whoever speaks sooner is refused (EACCES).
+Only its owner may write to it: ten datagrams fill it (net.unix.max_dgram_qlen), so anyone who may write could keep the
+agent's own messages out and get it killed for silence. An agent started by root may drop to a user, to whom the socket
+is then given; so its uid is checked, at first every 10 ms. A message sent before that fails (EACCES).
 
-The socket, or its directory, may be removed: `systemctl stop` of the daemon, logind at the last logout, a tidy
+The socket, or its directory, may be removed: by `systemctl stop` of the daemon, by logind at the last logout, by a
 person. Then it is made again at the same path, which the agent has in its environment; programs that had connected to
-the former one are still heard there.
+the former one are still read there.
 
-Descriptors that come along are never received: close(2) of one calls its file system, and a FUSE server that does not
-answer would hold us for ever. Without room for them the kernel drops them with the message (unix(7), MSG_CTRUNC), which
-releases a BARRIER=1 as well.
+Passed descriptors are never received: close(2) of one calls its file system, and a FUSE server that does not answer
+would block us for ever. Without buffer space the kernel drops them with the message (unix(7), MSG_CTRUNC), which also
+releases a BARRIER=1.
 """
 
 import os
@@ -37,19 +37,19 @@ from watchdog.client.sockets import SYSTEM_SOCKET, directory_problem, user_direc
 from watchdog.core.sd_notify import MAX_BYTES, Words, parse_datagram, words_of
 
 Upstream = Callable[[dict[str, str], bool], None]  # a message's fields, and whether the main process sent it
-_ROOM = CMSG_SPACE(12)  # struct ucred, which comes first (scm_recv), and nothing else
-_PER_TURN = 64  # then signals get their turn, however fast another process writes
-# Seconds between two looks at whether root's agent has dropped its uid: a tenth of its age, within these.
+_ROOM = CMSG_SPACE(12)  # space for struct ucred, which comes first (scm_recv), and nothing else
+_PER_TURN = 64  # messages per turn; then signals are handled, however fast another process writes
+# Seconds between two checks whether root's agent has dropped its uid: a tenth of its age, within these limits.
 _SOONEST, _LATEST = 0.01, 10.0
-LOOK_SECONDS = 5.0  # between two looks at whether the socket still lies there; less for an agent that promised more
-FORMER = 4  # sockets whose place was lost, of which the newest are still read
+LOOK_SECONDS = 5.0  # between two checks that the socket still exists; less for an agent with a shorter promise
+FORMER = 4  # newest removed sockets that are still read
 
 
 class Inbox:
-    """One bound datagram socket. `more` is True when the last look left something unread."""
+    """One bound datagram socket. `more` is True if the last read left something."""
 
     def __init__(self, path: str, upstream: Upstream | None = None, look_every: float = LOOK_SECONDS) -> None:
-        """Bind `path`. `upstream` is given each message. Raises OSError."""
+        """Bind `path`. `upstream` is called with each message. Raises OSError."""
         self.path = path
         self.more = False
         self.lost = False  # the socket is gone from its path and could not be made again
@@ -58,17 +58,17 @@ class Inbox:
         self._look_at = 0.0
         self._dropped_to: int | None = None  # the user that root's agent dropped to
         self._may_drop = os.getuid() == 0
-        self._began: float | None = None  # when its agent was looked at first
+        self._began: float | None = None  # when its agent's uid was first checked
         self._looks_at = 0.0
-        self.refused = 0  # datagrams that were no message, or came from a foreign uid
+        self.refused = 0  # datagrams that were invalid or from a foreign uid
         self._former: list[socket] = []  # bound to the same path before; programs may be connected to them
         self._socket, self._inode = _bound(path)
 
     def keep(self, now: float, watch: Callable[[int], None]) -> float:
-        """Make the socket again where it does not lie at its path any more; when to be called again.
+        """Make the socket again if it is no longer at its path; return when to call this again.
 
-        `now`: monotonic seconds. `watch` is given the descriptor of a new one. What lies in the way is a closed socket
-        or a stranger's file in a directory of our own.
+        `now`: monotonic seconds. `watch` is called with the descriptor of a new one. Anything else at the path is a
+        closed socket or a foreign file in a directory of our own, and is replaced.
         """
         if now < self._look_at:
             return self._look_at
@@ -100,13 +100,14 @@ class Inbox:
         self._socket, self._inode = new, inode
 
     def fileno(self) -> int:
-        """The descriptor, to ask for SIGIO on it."""
+        """The descriptor, for SIGIO."""
         return self._socket.fileno()
 
     def follow(self, agent_pid: int, now: float) -> float | None:
-        """Give the socket to the user that root's agent has dropped to; the first one stays the only one.
+        """Give the socket to the user that root's agent has dropped to; only once.
 
-        `now`, and when to be called again: monotonic seconds; None: no more. For an agent that is not waited for yet.
+        Takes and returns monotonic seconds: now, and when to call this again; None: never. The agent must not have been
+        reaped yet.
         """
         if not self._may_drop or not agent_pid:
             return None
@@ -119,13 +120,13 @@ class Inbox:
                 try:  # noqa: SIM105  contextlib costs memory
                     os.chown(self.path, uid, -1, follow_symlinks=False)
                 except OSError:
-                    pass  # it was removed: no process can send there any more
+                    pass  # it was removed: no process can send to it
                 return None
             self._looks_at = now + min(_LATEST, max(_SOONEST, (now - self._began) / 10))
         return self._looks_at
 
     def words(self, agent_pid: int) -> Iterator[Words]:
-        """Yield what waits there and is a word of the agent's. A barrier is released after its message was taken."""
+        """Yield the agent's waiting messages. A barrier is released after its message was handled."""
         self.more = False
         left = _PER_TURN
         for one in (*self._former, self._socket):
@@ -166,11 +167,11 @@ class Inbox:
 def open_inbox(
     control_socket: str, agent_id: str, upstream: Upstream | None = None, look_every: float = LOOK_SECONDS
 ) -> Inbox | None:
-    """The agent's own socket, beside the control socket where that directory is ours, else in our runtime directory.
+    """The agent's own socket, next to the control socket if that directory is ours, else in our runtime directory.
 
-    Its name holds only the beginning of the id (`core.names.is_socket_of`): every user sees it (proc(5),
-    /proc/net/unix), and until a daemon has registered the agent, any user could register that id. Nor is it ever an id,
-    which others choose for theirs.
+    Its name contains only the start of the id (`core.names.is_socket_of`): all users can see it (proc(5),
+    /proc/net/unix), and until a daemon has registered the agent, any user could register that id. It also never equals
+    an id that others may choose.
 
     None when no directory can be trusted or written; the agent is then watched by its process alone.
     """
@@ -180,13 +181,13 @@ def open_inbox(
             if prepared(directory) and prepared(f"{directory}/notify"):
                 path = f"{directory}/notify/run-{agent_id[:8]}{os.urandom(12).hex()}"
                 return Inbox(path, upstream, look_every)
-        except OSError:  # for example a path that is too long for a socket
+        except OSError:  # for example the path is too long for a socket
             continue
     return None
 
 
 def prepared(directory: str) -> bool:
-    """Make it where it is missing; False unless it is our own and no other user can write there."""
+    """Make it if it is missing; False unless it is our own and writable for no other user."""
     system = os.path.dirname(SYSTEM_SOCKET)
     if not os.path.lexists(directory):
         os.mkdir(directory, 0o755 if directory in (system, f"{system}/notify") else 0o700)
@@ -194,7 +195,7 @@ def prepared(directory: str) -> bool:
 
 
 def _bound(path: str) -> tuple[socket, tuple[int, int] | None]:
-    """A socket at that path to which its owner alone may write, and its inode. Raises OSError."""
+    """A socket at that path that only its owner may write to, and its inode. Raises OSError."""
     made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK)
     mask = os.umask(0o177)
     try:
@@ -209,7 +210,7 @@ def _bound(path: str) -> tuple[socket, tuple[int, int] | None]:
 
 
 def _inode(path: str) -> tuple[int, int] | None:
-    """Device and inode of the socket that lies there; None where there is none, or none can be seen."""
+    """Device and inode of the socket at that path; None if there is none, or it is not visible."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -218,7 +219,7 @@ def _inode(path: str) -> tuple[int, int] | None:
 
 
 def _sender(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, int]:
-    """Pid and uid of the sender of a datagram, as the kernel says."""
+    """Pid and uid of a datagram's sender, according to the kernel."""
     for level, kind, content in ancillary:
         if level == SOL_SOCKET and kind == SCM_CREDENTIALS and len(content) >= 12:
             pid, uid, _ = _integers(content[:12])
@@ -232,7 +233,7 @@ def _integers(content: bytes) -> list[int]:
 
 
 def _uid_of(pid: int) -> int | None:
-    """The one uid that a process runs as now; None when its four differ, or cannot be read."""
+    """The uid of a process; None if its four uids differ, or cannot be read."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             for line in status:

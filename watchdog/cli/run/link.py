@@ -1,11 +1,11 @@
-"""The wrapper's conversation with the daemon: register, tell the pid, pass beats on, report the end.
+"""The wrapper's connection to the daemon: register, report the pid, pass beats on, report the end.
 
-One request at a time, on a connection that never blocks; `step` does what can be done now. While no daemon answers, the
-last word is kept and everything is tried again each second. The daemon forgets us (404): we register again.
+One request at a time, on a non-blocking connection; `step` does what can be done now. While no daemon answers, the last
+beat is kept and everything is retried each second. If the daemon has forgotten us (404), we register again.
 
-An agent belongs to the daemon that took it in: all is told to that one (`home`), also when another one is started that
-would be found first. Only when no process has listened at its socket for AWAY_SECONDS is another daemon asked to
-register it.
+An agent belongs to the daemon that registered it: everything is sent to that one (`home`), even if another one is
+started that would be found first. Only if no process has listened at its socket for AWAY_SECONDS is another daemon
+asked to register it.
 """
 
 import os
@@ -19,21 +19,21 @@ from watchdog.core.sd_notify import Words, merge_words
 from watchdog.errors import BadRequest, DaemonUnreachable, Forbidden, UnsafeDirectory, WatchdogError
 
 RETRY_SECONDS = 1.0
-FULL_RETRY_SECONDS = 0.1  # its backlog is full: room in it comes and goes within milliseconds
-AWAY_SECONDS = 10.0  # a daemon that is restarted or upgraded is back by then; one that hangs lives, and is waited for
-END_RETRY_SECONDS = 0.25  # how it ended: little time is left to tell it
-LOOK_SECONDS = 5.0  # between two looks at whether the daemon's process lives: an agent that says nothing has a home
-MOST_THREADS = 64  # subagents of which it is kept that they began or ended: as many as the daemon knows
-COALESCE_SECONDS = 0.5  # beats that come faster are passed on as one
-REFUSED_SECONDS = 60.0  # until registering is tried again where it was refused for a reason that may pass
+FULL_RETRY_SECONDS = 0.1  # if its backlog is full: space frees up within milliseconds
+AWAY_SECONDS = 10.0  # a restarted or upgraded daemon is back by then; a hanging one is alive, and is waited for
+END_RETRY_SECONDS = 0.25  # for the report of the end, for which little time is left
+LOOK_SECONDS = 5.0  # between two checks that the daemon's process lives, as a silent agent would not notice
+MOST_THREADS = 64  # subagents whose start or end is kept: as many as the daemon knows
+COALESCE_SECONDS = 0.5  # faster beats are merged
+REFUSED_SECONDS = 60.0  # until a registration that was refused for a temporary reason is retried
 ANSWER_SECONDS = 5.0  # the daemon's own limit for its first byte
-REPLACE_SECONDS = 200.0  # that a former agent of the name may take to be ended and cleaned up after
+REPLACE_SECONDS = 200.0  # for killing a former agent of the name and cleaning up after it
 _ORDERED = (b'"ending"', b'"unkillable"')  # the status of an agent that an order is to end; found without `json`
-_MINOR = ("beat", "thread", "channel")  # what an end does not wait for
+_MINOR = ("beat", "thread", "channel")  # requests that the report of an end does not wait for
 
 
 class Link:
-    """What is still to be reported, and the one request that is on its way. Times are CLOCK_MONOTONIC seconds."""
+    """What is still to be reported, and the request in flight. Times are CLOCK_MONOTONIC seconds."""
 
     def __init__(
         self,
@@ -42,43 +42,45 @@ class Link:
         watch: Callable[[int], None],
         body: dict[str, object],
     ) -> None:
-        """`find` gives the control socket's path, again at each try until a daemon has registered the agent.
+        """`find` gives the control socket's path; called at each try until a daemon has registered the agent.
 
-        `others`: where another daemon may listen. `watch` asks for SIGIO on a descriptor.
+        `others`: sockets of other possible daemons. `watch` requests SIGIO for a descriptor.
         """
         self._find, self._others, self._watch, self._body = find, others, watch, body
-        self.home: str | None = None  # the socket of the daemon that took the agent in
-        self._asked = ""  # the socket that the present request goes to
-        self._away_since: float | None = None  # since when no daemon listens at its socket
-        self._turn = 0  # tries to find another daemon meanwhile
-        self._home_pid = 0  # the daemon's process there
+        self.home: str | None = None  # the socket of the daemon that registered the agent
+        self._asked = ""  # the socket of the current request
+        self._away_since: float | None = None  # since when no daemon listens at `home`
+        self._turn = 0  # number of tries to find another daemon meanwhile
+        self._home_pid = 0  # the daemon's pid there
         self._looks_at = 0.0
-        self._suspect = False  # it has ended: its successor may know nothing of our agent
-        self.patience = REPLACE_SECONDS if body.get("replace") else ANSWER_SECONDS  # with the answer to registering
+        self._suspect = False  # that process has exited: its successor may not know our agent
+        # Seconds to wait for the answer to a registration.
+        self.patience = REPLACE_SECONDS if body.get("replace") else ANSWER_SECONDS
         self.agent_id = str(body["agent_id"])
         self.registered = False
-        self.refusal: WatchdogError | None = None  # why the daemon does not take us
-        self.complaint: str | None = None  # what else it did not take
-        self._crossed = False  # a word met an agent that is ended there: it may have died since it spoke
-        self.unreachable: str | None = None  # why the last try failed; None when the daemon answered
-        self.busy = False  # it is there, but could not serve us
-        self.knows_end = False  # it has answered to how our agent ended
+        self.refusal: WatchdogError | None = None  # why the daemon refused the registration
+        self.complaint: str | None = None  # other refused requests
+        self._crossed = False  # a beat was refused because the agent is ended there: it may have died since
+        self.unreachable: str | None = None  # why the last try failed; None: the daemon answered
+        self.busy = False  # the daemon is there, but could not serve us
+        self.knows_end = False  # it has acknowledged our agent's end
         self.end_ordered = False  # an order to end it was open by then, or its row was closed
         self._pid: int | None = None
         self._pid_told = False
-        self._pid_sent = False  # with the registration
-        self._perhaps = False  # the daemon may have taken us in, or may still do so, without our knowing
-        self._doubtful = False  # a registration of ours may have arrived although its answer did not
-        self._over = False  # its end was reported: nothing more is to be sent
+        self._pid_sent = False  # sent with the registration
+        self._perhaps = False  # the daemon may have registered us, or may still do so, without our knowing
+        self._doubtful = False  # a registration may have arrived although its answer did not
+        self._over = False  # the end was reported: nothing more is sent
         self._end: dict[str, object] | None = None
         self._word: Words | None = None  # not yet passed on
         self._said_at = 0.0
-        self._sent: Words | None = None  # passed on, not yet answered
-        self._sent_at = 0.0  # when it was said
-        self._threads: dict[str, tuple[bool, float]] = {}  # subagents: whether each goes on, and when that was said
-        self._thread, self._said = "", (False, 0.0)  # which of them is on its way, and as what
+        self._sent: Words | None = None  # sent, not yet answered
+        self._sent_at = 0.0  # when the agent sent it
+        # Subagents: whether each is running, and when that was reported.
+        self._threads: dict[str, tuple[bool, float]] = {}
+        self._thread, self._said = "", (False, 0.0)  # the one in flight, and its state
         self._is_lost = False
-        self._lost: bool | None = None  # whether its notify socket is gone; None: as was reported to the daemon
+        self._lost: bool | None = None  # whether its notify socket is gone; None: already reported
         self._not_before = 0.0
         self._beat_not_before = 0.0
         self._connection: socket | None = None
@@ -88,18 +90,18 @@ class Link:
         self._deadline = 0.0
 
     def tell_pid(self, pid: int) -> None:
-        """The agent has been started; before it executes its command."""
+        """Report the agent's pid, before it executes its command."""
         self._pid = pid
 
     def tell_end(self, end: dict[str, object]) -> None:
-        """The agent has ended, with an `exit_code` or by an `exit_signal`. Nothing else matters any more."""
+        """Report the agent's end, with an `exit_code` or `exit_signal`. Nothing else matters then."""
         self._end = end
         self._word = None
         self._threads.clear()
         self._not_before = 0.0
 
     def hear(self, words: Words, now: float) -> None:
-        """A message of the agent, to be passed on. What it says of a subagent is kept separately: there may be many."""
+        """Queue a message of the agent. What it says about a subagent is kept separately, as there may be many."""
         thread, goes_on = words.get("thread"), words.get("goes_on")
         if thread is not None:
             words = {key: value for key, value in words.items() if key not in ("thread", "goes_on")}
@@ -111,17 +113,17 @@ class Link:
         self._said_at = now
 
     def tell_lost(self, lost: bool) -> None:
-        """The agent's notify socket is gone and cannot be made again (or could): its silence is not its own."""
+        """Report that the agent's notify socket is gone and cannot be made again (or could): it cannot beat."""
         self._lost = self._is_lost = lost
 
     @property
     def owes(self) -> bool:
-        """Whether only we can report the end to the daemon: it may have our agent, and has no pid of it."""
+        """Whether only we can report the end: the daemon may have our agent, but no pid of it."""
         return self._end is not None and not self._pid_told and (self.registered or self._perhaps)
 
     @property
     def settled(self) -> bool:
-        """Whether all but beats was reported, or cannot be reported now."""
+        """Whether everything except beats was reported, or cannot be reported now."""
         if self._end is not None and (self.owes or self.busy):
             return self._connection is None and not self._next_kind()
         if self.refusal is not None or self.unreachable is not None:
@@ -130,7 +132,7 @@ class Link:
         return at_rest and self._next_kind() in ("", *_MINOR)
 
     def next_step(self, now: float) -> float | None:
-        """When `step` has to be called without being woken by a descriptor; None: no need."""
+        """When `step` must be called even without an event on a descriptor; None: not needed."""
         if self._connection is not None:
             return self._deadline
         kind = self._next_kind()
@@ -139,11 +141,11 @@ class Link:
         return max(self._not_before, self._beat_not_before if kind == "beat" else 0.0, now)
 
     def step(self, now: float) -> None:
-        """Do what can be done now without waiting."""
+        """Do what can be done without waiting."""
         if now >= self._looks_at:
             self._looks_at = now + LOOK_SECONDS
             self._suspect = self._suspect or (self._home_pid > 0 and _has_ended(self._home_pid))
-        for _ in range(4):  # register, pid, beat, end: answers may be there at once
+        for _ in range(4):  # register, pid, beat, end: answers may be there already
             if self._connection is None:
                 due = self.next_step(now)
                 if due is None or due > now:
@@ -153,7 +155,7 @@ class Link:
                 return
 
     def close(self) -> None:
-        """Drop what is on its way."""
+        """Drop the request in flight."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -161,7 +163,7 @@ class Link:
     def _next_kind(self) -> str:
         if self._over:
             return ""
-        if self._end is not None:  # its pid means nothing any more
+        if self._end is not None:  # its pid no longer matters
             return "end" if self.registered or self._perhaps else ""
         if not self.registered:
             return "register"
@@ -174,7 +176,7 @@ class Link:
         return "thread" if self._threads else ""
 
     def _control(self, now: float) -> tuple[str, bool]:
-        """The socket to speak to now, and whether that is another daemon's than the one that took the agent in."""
+        """The socket to use now, and whether it belongs to another daemon than the one that registered the agent."""
         usual = self.home or self._find()
         if self._end is None and self._away_since is not None and now - self._away_since >= AWAY_SECONDS:
             others = [path for path in self._others() if path != usual]
@@ -234,14 +236,14 @@ class Link:
         self._perhaps = self._perhaps or kind == "register"
 
     def _advance(self, now: float) -> bool:
-        """Go on with the request that is on its way; True when it has been answered or has failed."""
+        """Continue the request in flight; True when it has been answered or has failed."""
         assert self._connection is not None
         try:
             if self._out:
                 try:
                     self._out = self._out[self._connection.send(self._out) :]
                 except BrokenPipeError:
-                    self._out = b""  # it refused us and has said why
+                    self._out = b""  # it refused us and has sent the reason
             while piece := receive(self._connection, first=not self._in):
                 self._in += piece
             answer = split_response(bytes(self._in))
@@ -265,7 +267,7 @@ class Link:
             self._keep_sent()
 
     def _answered(self, status: int, content: bytes, now: float) -> None:
-        # What an accepted request answers is known to us already; not to need `json` saves 0.9 MB.
+        # The answer to an accepted request is known already; not importing `json` saves 0.9 MB.
         refused = None
         if status >= 300:
             refused = str(decode_json(content).get("message", f"the daemon answered {status}"))
@@ -281,20 +283,20 @@ class Link:
         elif status == 404 and self._kind in ("beat", "thread", "pid"):
             self._forgotten(now)
         elif status == 409 and self._kind == "beat" and not self._crossed:
-            self._crossed = True  # one that speaks again lives, and that is worth a line
+            self._crossed = True  # if it beats again it is alive, which is worth a line
         elif refused is not None and self._kind != "channel":
             self.complaint = refused
         if self._kind == "beat":
             self._sent = None
             self._beat_not_before = now + COALESCE_SECONDS
         elif self._kind == "thread" and status != 404:
-            if self._threads.get(self._thread) == self._said:  # nothing newer of it came meanwhile
+            if self._threads.get(self._thread) == self._said:  # nothing newer about it came meanwhile
                 del self._threads[self._thread]
         elif self._kind == "pid" and status != 404:
             self._pid_told, self._doubtful = True, False
-            self._lost = self._is_lost or None  # a daemon that hears of us takes the channel for found
+            self._lost = self._is_lost or None  # a daemon that hears from us takes the channel for restored
         elif self._kind == "channel":
-            self._lost = None  # an older daemon does not understand it: then its own look has to do
+            self._lost = None  # an older daemon does not know it: its own check must suffice
         elif self._kind == "end":
             self._end, self._over, self.knows_end = None, True, status != 404
             self.end_ordered = status == 404 or any(word in content for word in _ORDERED)
@@ -305,9 +307,9 @@ class Link:
             self.home, self._away_since = self._asked, None
             self._lost = self._is_lost or None
         elif self.home not in (None, self._asked):
-            self._not_before = now + RETRY_SECONDS  # another daemon does not take it: it stays whose it was
+            self._not_before = now + RETRY_SECONDS  # the other daemon refuses it: it stays with the former one
         elif status == 409 and self._pid is not None and not self._doubtful:
-            # Our own id, from a try whose answer was lost? The daemon says so when it gets the pid.
+            # It may be our own id, from a try whose answer was lost: the daemon's answer to the pid will show that.
             self.registered, self._pid_told, self._doubtful = True, False, True
             self.home = self._asked
         else:
@@ -315,7 +317,9 @@ class Link:
 
     def _forgotten(self, now: float) -> None:
         """404: the daemon does not know our agent (any more)."""
-        self.registered = self._pid_told = self._perhaps = False  # `home` stays: that daemon lives, and takes it again
+        self.registered = self._pid_told = self._perhaps = (
+            False  # `home` stays: that daemon is alive and will register it again
+        )
         if self._sent is not None:
             self._keep_sent()
         if self._doubtful:
@@ -327,7 +331,7 @@ class Link:
         self._not_before, self._doubtful, self._perhaps = now + REFUSED_SECONDS, False, False
 
     def _keep_sent(self) -> None:
-        """What was on its way has not arrived: it becomes the beginning of the next word."""
+        """The beat in flight did not arrive: merge it into the next one."""
         assert self._sent is not None
         if self._word is None:
             self._word, self._said_at = self._sent, self._sent_at
@@ -337,14 +341,14 @@ class Link:
 
 
 def _is_gone(control: str, error: Exception) -> bool:
-    """Whether no process listens there; a daemon that hangs, or that we may not reach just now, may live."""
+    """Whether no process listens there; a daemon that hangs or is temporarily unreachable may be alive."""
     if isinstance(error, UnsafeDirectory):
         return not os.path.lexists(os.path.dirname(control))
     return isinstance(error, OSError) and error.errno in (ECONNREFUSED, ENOENT)
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether no process has that number (any more); works under hidepid, too."""
+    """Whether no process has that pid; works with hidepid too."""
     try:
         os.getpgid(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What `agent-watchdog run` was asked for. Parsed by hand: argparse would stay in memory as long as the agent lives."""
+"""The options of `agent-watchdog run`. Parsed by hand: argparse would stay in memory for the agent's lifetime."""
 
 import os
 
@@ -50,7 +50,7 @@ _TAKES = {
 
 
 class Options:
-    """One call of `run`, checked. Durations in seconds, paths absolute; None is "not said"."""
+    """One validated call of `run`. Durations in seconds, paths absolute; None means "not said"."""
 
     def __init__(self, values: Values, command: list[str], agent_id: str) -> None:
         if not command:
@@ -110,7 +110,7 @@ class Options:
 
 
 def parse_options(arguments: list[str], agent_id: str) -> Options | None:
-    """The options of one call, or None when help was asked for. Raises BadRequest, naming what is wrong."""
+    """The options of one call, or None if help was requested. Raises BadRequest, naming the error."""
     values, command = read_flags(arguments, _TAKES)
     if "--help" in values or "-h" in values:
         return None
@@ -137,7 +137,7 @@ def _path(values: Values, flag: str) -> str | None:
     if text is None:
         return None
     try:
-        path = os.path.realpath(text)  # later no link is followed
+        path = os.path.realpath(text)  # links are resolved now: later none is followed
     except FileNotFoundError:
         raise BadRequest(f"{flag}: {text}: the current directory is gone; give an absolute path") from None
     if not is_utf8(path):
@@ -146,5 +146,5 @@ def _path(values: Values, flag: str) -> str | None:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether that argument was text: Python holds other bytes as lone surrogates, which no registry takes."""
+    """Whether an argument was UTF-8: Python represents other bytes as lone surrogates, which no registry accepts."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,7 +1,7 @@
-"""prctl(2) for `run`. The standard library has no call for it, and `ctypes` would cost each wrapper 0.5 MB.
+"""prctl(2) for `run`. The standard library does not have it, and `ctypes` would cost each wrapper 0.5 MB.
 
-`_ctypes` is the C half of `ctypes`; on an interpreter that was built without it nothing here is done, and `run` works
-without: orphans of the agent then go to init, and the agent outlives a wrapper that is killed.
+`_ctypes` is the C half of `ctypes`; in an interpreter built without it these functions do nothing, and `run` works
+without them: orphans of the agent then go to init, and the agent outlives a killed wrapper.
 """
 
 from watchdog.cli.run.wrapper_signals import SIGKILL
@@ -26,23 +26,23 @@ def prctl(option: int, value: int | bytes) -> bool:
 
 
 def set_name() -> bool:
-    """`ps` shows us under our own name, though an interpreter was executed by its path."""
+    """Have `ps` show our own name instead of the interpreter's."""
     return prctl(SET_NAME, b"agent-watchdog")
 
 
 def become_subreaper() -> bool:
-    """Orphans of the agent become our children, so that the tree stays one."""
+    """Make orphans of the agent our children, so that the tree stays connected."""
     return prctl(SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> bool:
-    """The kernel kills the calling process when its parent ends (cleared when it executes a set-uid program)."""
+    """Have the kernel kill this process when its parent dies (cleared when it executes a set-uid program)."""
     return prctl(SET_PDEATHSIG, SIGKILL)
 
 
 def leave_core(wanted: bool) -> bool:
-    """Whether the kernel may write a core file of us; not when we die of the agent's signal.
+    """Whether the kernel may write a core file of this process; not when we die of the agent's signal.
 
-    Not RLIMIT_CORE: where core_pattern is a pipe the kernel does not heed it (core(5)).
+    Not by RLIMIT_CORE, which the kernel ignores if core_pattern is a pipe (core(5)).
     """
     return prctl(SET_DUMPABLE, int(wanted))

@@ -1,8 +1,8 @@
-"""How an agent ended, written down beside its notify socket by its `run`: the daemon may not be there to get a report.
+"""A report of an agent's end, written by its `run` next to its notify socket, in case no daemon is there to receive it.
 
-Written before the report to the daemon, and removed when it has answered, so that whoever is killed in between leaves
-it. A later daemon reads it by a helper of our own uid (`owner.reports`): what the file's owner says of its own agent.
-It lies where the sockets do, on a file system that a restart of the host empties: then the agent is `lost` anyway.
+It is written before the end is reported to the daemon, and removed when that has answered, so that it survives a kill
+in between. A later daemon reads it by a helper of our own uid (`owner.run_reports`), as a statement of the file's owner
+about its own agent. It is in the directory of the sockets, which a reboot empties: then the agent is `lost` anyway.
 """
 
 import os
@@ -11,23 +11,23 @@ import time
 from watchdog.cli.run.inbox import prepared
 from watchdog.client.client import to_json
 
-MOST = 256  # reports in one directory: of more, which no daemon fetched, the oldest is removed
+MOST = 256  # reports per directory; beyond that the oldest, which no daemon has fetched, is removed
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Report:
-    """The file of one agent. Nothing here raises: `write` says in words why there is none."""
+    """The report of one agent. Nothing here raises: `write` returns the reason if it fails."""
 
     def __init__(self, notify_socket: str, registration: dict[str, object], socket: str | None) -> None:
-        """`socket`: the daemon's that was asked for by name, None when any daemon may take it."""
+        """`socket`: the daemon's socket if it was given explicitly; None: any daemon may read it."""
         self._directory = os.path.join(os.path.dirname(os.path.dirname(notify_socket)), "reports")
         self._path = os.path.join(self._directory, str(registration["agent_id"]))
         self._said = {"registration": registration, "socket": socket}
 
     def write(self, end: dict[str, object], home: str | None) -> str | None:
-        """Its end as `PATCH /v1/agents/ID` tells it; None, or why it could not be written.
+        """Write its end in the format of `PATCH /v1/agents/ID`; return None, or why that failed.
 
-        `home`: the socket of the daemon whose agent it was: no other one is to clean up after it.
+        `home`: the socket of the daemon that had the agent: no other one may clean up after it.
         """
         if home is not None:
             self._said["socket"] = home
@@ -47,7 +47,7 @@ class Report:
         return None
 
     def remove(self) -> None:
-        """The daemon knows."""
+        """Remove it, as the daemon knows the end."""
         try:  # noqa: SIM105  contextlib costs memory
             os.unlink(self._path)
         except OSError:
@@ -59,4 +59,4 @@ class Report:
             if len(paths) >= MOST:
                 os.unlink(min(paths, key=lambda path: os.lstat(path).st_mtime))
         except FileNotFoundError:
-            pass  # another `run` or the daemon has just removed one
+            pass  # another `run` or the daemon has just removed it

@@ -1,10 +1,9 @@
-"""What an agent that was ended leaves switched on at the terminal, switched off: `run` holds it still.
+"""Resets terminal modes that a killed agent left on; its `run` still has the terminal.
 
-A program that draws its own screen switches the line discipline to keys one by one (no ICANON or no ECHO), and back
-when it ends. Where the terminal is still like that after a death, and was not before, the program could not put it in
-order: the kernel's part gets its former settings, and the emulator what every such program says when it ends well.
-Nothing is written for any other program. Each sequence leaves a terminal alone that did not have that mode on
-(xterm's ctlseqs; tried with tmux 3.3a).
+A full-screen program turns off ICANON or ECHO, and restores them when it exits. If they are still off after its death,
+and were not before, the program could not restore the terminal: then the kernel's settings are restored, and the
+emulator gets the sequences that such programs send at a normal exit. Nothing is written for other programs. Each
+sequence has no effect on a terminal that did not have that mode on (xterm's ctlseqs; tried with tmux 3.3a).
 """
 
 import os
@@ -18,18 +17,18 @@ if TYPE_CHECKING:
 _LFLAG = 3  # of tcgetattr's list
 _KEYS = termios.ICANON | termios.ECHO
 RESET = (
-    b"\x1b[?2026l"  # output is shown again as it comes
+    b"\x1b[?2026l"  # end synchronized output
     b"\x1b[?1000l\x1b[?1001l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l"  # the mouse
-    b"\x1b[?1004l\x1b[?2004l\x1b[?2031l"  # focus, pasted text, colours: none is reported any more
-    b"\x1b[<u\x1b[>4m\x1b[?1l\x1b>"  # keys as they were: kitty's protocol, xterm's other keys, cursor and keypad
-    b"\x1b7\x1b[?1049l"  # the normal screen; a program that was in it keeps its cursor, as that is saved right before
-    b"\x1b7\x1b[r\x1b8"  # the whole of it scrolls; else the cursor would go to its first line
-    b"\x1b[4l\x1b[?7h\x0f\x1b(B\x1b[m\x1b[?25h\x1b[0 q"  # no insertion, long lines wrap, plain letters, the cursor
+    b"\x1b[?1004l\x1b[?2004l\x1b[?2031l"  # no reports of focus, paste or colours
+    b"\x1b[<u\x1b[>4m\x1b[?1l\x1b>"  # normal keys: kitty's protocol, xterm's modifyOtherKeys, cursor keys, keypad
+    b"\x1b7\x1b[?1049l"  # the normal screen; if it was active the cursor stays, as it is saved right before
+    b"\x1b7\x1b[r\x1b8"  # reset the scroll region without moving the cursor
+    b"\x1b[4l\x1b[?7h\x0f\x1b(B\x1b[m\x1b[?25h\x1b[0 q"  # no insert mode, line wrap, plain characters, cursor visible
 )
 
 
 class Screen:
-    """Our controlling terminal as it was before the agent had it; of none nothing is kept or done."""
+    """Our controlling terminal as it was before the agent started; does nothing if there is none."""
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None
@@ -45,7 +44,9 @@ class Screen:
             os.close(terminal)
 
     def put_back(self, status: int) -> None:
-        """After the agent's end, as waitpid(2) tells it: a program that ends well means what it leaves (`stty`)."""
+        """Restore after the agent's end (`status` of waitpid(2)), unless it exited normally: that may be meant
+        (`stty`).
+        """
         if self._before is None or (WIFEXITED(status) and os.waitstatus_to_exitcode(status) == 0):
             return
         try:
@@ -58,9 +59,9 @@ class Screen:
                 return
             termios.tcsetattr(terminal, termios.TCSANOW, self._before)  # SIGTTOU is blocked
             os.write(terminal, RESET)
-            termios.tcflush(terminal, termios.TCIFLUSH)  # what the mouse said meanwhile would be typed into the shell
+            termios.tcflush(terminal, termios.TCIFLUSH)  # pending mouse reports would be typed into the shell
         except (OSError, termios.error):
-            pass  # it takes nothing just now (Ctrl-S)
+            pass  # output is stopped (Ctrl-S)
         finally:
             os.close(terminal)
 
@@ -74,12 +75,12 @@ def _switched_off(before: "list[Any]", left: "list[Any]") -> bool:
 
 
 def _is_ours(terminal: int) -> bool:
-    """Whether our group has the terminal now, or none has: another group may draw there by now."""
+    """Whether our group is in the foreground, or none: another group may be using the terminal by now."""
     foreground = os.tcgetpgrp(terminal)
     if foreground == os.getpgid(0):
         return True
     try:
         os.getsid(foreground)
     except ProcessLookupError:
-        return True  # the group that an agent of its own job control had
+        return True  # the group of an agent with its own job control is gone
     return False

@@ -1,4 +1,4 @@
-"""Where `agent-watchdog run` goes on, in an interpreter without `site`: executed by its path, see `cli.main`.
+"""Continues `agent-watchdog run` in an interpreter without `site`: executed by path from `cli.main`.
 
 Tests: tests/cli/run/test_wrapper.py.
 """

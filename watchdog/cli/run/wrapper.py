@@ -1,12 +1,12 @@
-"""`agent-watchdog run -- CMD`: start an agent, stay beside it, and end as it ends.
+"""`agent-watchdog run -- CMD`: starts an agent, waits for it, and exits as it exits.
 
-The wrapper is to be unnoticeable: same session and process group (the shell's job control goes on working), same exit
-status. Besides that it reports to the daemon which agent this is, what the agent says of itself, and how it ended.
+The wrapper should be unnoticeable: same session and process group (so the shell's job control works), same exit status.
+Besides, it registers the agent with the daemon, passes on its messages, and reports how it ended.
 
-There is no thread and no handler. All signals are blocked, and the loop waits for them with sigtimedwait(2), the way to
-learn who sent a signal (a handler in Python is told the number only): what the terminal sent to the whole group has
-reached the agent already, what a process sent to us has not. The sockets join in by SIGIO (O_ASYNC, fcntl(2)), so that
-one call waits for everything. It costs no descriptor and no `select`.
+There are no threads and no signal handlers. All signals are blocked, and the loop waits for them with sigtimedwait(2),
+which reports the sender (a Python handler gets only the number): what the terminal sent to the whole group has already
+reached the agent, what a process sent to us has not. The sockets use SIGIO (O_ASYNC, fcntl(2)), so that one call waits
+for everything. It costs no descriptor and no `select`.
 """
 
 import fcntl
@@ -25,12 +25,12 @@ from watchdog.cli.run.screen import Screen
 from watchdog.client.sockets import find_socket, other_sockets
 from watchdog.errors import BadRequest, CannotStart, DaemonUnreachable, WatchdogError
 
-REGISTER_SECONDS = 2.0  # then the agent starts all the same
-RELEASE_SECONDS = 1.0  # that the daemon may take until the agent executes its command
-REPORT_SECONDS = 1.0  # that the report of its end may delay our own
-DOUBTFUL_SECONDS = 3.0  # the same, where the daemon may have taken in an agent whose pid it does not know
-BACKSTOP_SECONDS = 10.0  # a kernel that sends no SIGIO costs delay, not beats
-# Faults of our own are not to be waited for; the kernel kills a process that has them blocked.
+REGISTER_SECONDS = 2.0  # after which the agent starts in any case
+RELEASE_SECONDS = 1.0  # that the agent's exec waits for the daemon
+REPORT_SECONDS = 1.0  # that the report of the end may delay our own exit
+DOUBTFUL_SECONDS = 3.0  # the same if the daemon may have registered the agent without knowing its pid
+BACKSTOP_SECONDS = 10.0  # without SIGIO from the kernel beats are delayed, not lost
+# Our own faults are not waited for; the kernel kills a process that has them blocked.
 _OUR_OWN = {
     wrapper_signals.SIGSEGV,
     wrapper_signals.SIGBUS,
@@ -39,7 +39,7 @@ _OUR_OWN = {
     wrapper_signals.SIGTRAP,
     wrapper_signals.SIGSYS,
 }
-# SIGPIPE stays ignored, as Python has it: blocked, it would be queued for us, and it names ourselves as its sender.
+# SIGPIPE stays ignored, as in Python: blocked, it would be queued for us, with ourselves as its sender.
 _AWAITED = (
     wrapper_signals.valid_signals()
     - _OUR_OWN
@@ -48,7 +48,7 @@ _AWAITED = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run one agent to its end; its exit status, 64 for a call not understood, 127 and 126 as shells have them."""
+    """Run one agent to its end; return its exit status, 64 for an invalid call, 127 and 126 as in shells."""
     try:
         options = parse_options(arguments, os.urandom(16).hex())
         if options is None:
@@ -64,34 +64,34 @@ def main(arguments: list[str]) -> int:
 
 
 class Wrapper:
-    """One agent and what is known of it. `run` is the whole story."""
+    """One agent and its state; `run` does everything."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.control = find_socket(options.socket)
         self.mark: str | None = None  # inside the temp dir that we made
         self.pid = 0
-        self.status: int | None = None  # as waitpid(2) gives it, once the agent has ended
-        self.stopped = False  # as waitpid(2) told it last
+        self.status: int | None = None  # of waitpid(2), once the agent has exited
+        self.stopped = False  # as last reported by waitpid(2)
         self.terminal = child.has_terminal()
         self.screen = Screen()
         self.inbox: Inbox | None = None
         self.flush_upstream: Callable[[], None] | None = None  # below a service manager
         self.watchdog_usec: str | None = None
-        self.lost = False  # it was reported to the daemon that the notify socket is gone
+        self.lost = False  # the daemon was told that the notify socket is gone
         self.report: Report | None = None
         self.link: Link
         self.mask: set[int] = set()
 
     def run(self) -> int:
-        """Register, start, report the pid, release, pass messages on; report its exit, and exit likewise."""
+        """Register, start, report the pid, release, pass messages on, report the exit, and exit likewise."""
         self.mask = wrapper_signals.pthread_sigmask(wrapper_signals.SIG_BLOCK, _AWAITED)
         children_ignored = (
             wrapper_signals.signal(wrapper_signals.SIGCHLD, wrapper_signals.SIG_DFL) == wrapper_signals.SIG_IGN
-        )  # or there is no status
+        )  # otherwise there is no status
         self._prepare()
         try:
-            replaces = self.options.replace  # no agent starts beside the one that it is to replace
+            replaces = self.options.replace  # the agent must not start before the one that it replaces is gone
             self._turn_until(lambda: self.link.settled, self.link.patience if replaces else REGISTER_SECONDS)
             self._refused_or_warned()
             start = self._started(children_ignored)
@@ -110,7 +110,7 @@ class Wrapper:
         return child.end_like(self.status)
 
     def _started(self, children_ignored: bool) -> child.Start:
-        """The agent, not yet released. If the system cannot start it, the daemon gets a report: 71 (EX_OSERR)."""
+        """Start the agent without releasing it. If the system cannot, that is reported to the daemon: 71 (EX_OSERR)."""
         try:
             return child.Start(
                 self.options.command,
@@ -174,7 +174,7 @@ class Wrapper:
         self.options.temp_dir = path
 
     def _remove_temp_dir(self) -> None:
-        """The one that we made, when no agent is started."""
+        """Remove the one that we made if no agent is started."""
         if self.mark is None:
             return
         try:
@@ -182,10 +182,10 @@ class Wrapper:
                 os.unlink(self.mark)
             os.rmdir(os.path.dirname(self.mark))
         except OSError:
-            pass  # the daemon's cleanup was there first
+            pass  # the daemon's cleanup was faster
 
     def _refused_or_warned(self) -> None:
-        """Before the start: a registration that is refused ends us, a daemon that is not there does not."""
+        """Before the start: exit if the registration was refused; a missing daemon is only a warning."""
         name = self.options.name
         if self.link.refusal is not None:
             self._remove_temp_dir()
@@ -221,7 +221,7 @@ class Wrapper:
         return marks
 
     def _turn_until(self, done: Callable[[], bool], seconds: float | None) -> None:
-        """The loop: signals, then the agent's words, then the daemon; until `done`, or the time is over."""
+        """The loop: signals, then the agent's messages, then the daemon; until `done` or the deadline."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             now = time.monotonic()
@@ -247,7 +247,7 @@ class Wrapper:
                 info = wrapper_signals.sigtimedwait(_AWAITED, 0)
 
     def _keep(self, inbox: Inbox, now: float) -> float:
-        """Have the notify socket lie where the agent looks for it; if it cannot be there, the daemon gets a report."""
+        """Keep the notify socket at its path; if that is impossible, report it to the daemon."""
         again = inbox.keep(now, _send_sigio)
         if inbox.lost != self.lost:
             self.lost = inbox.lost
@@ -259,15 +259,15 @@ class Wrapper:
         if number == wrapper_signals.SIGCHLD:
             self._reap()
         elif number == wrapper_signals.SIGIO and from_kernel:
-            pass  # only woke us
+            pass  # only a wake-up
         elif self.status is not None:
-            pass  # what ended the agent has come to us too; we end as it did
+            pass  # the signal that killed the agent reached us too; we exit as it did
         elif not self.pid:
             child.die_of(number)  # no agent yet to forward it to
             wrapper_signals.pthread_sigmask(wrapper_signals.SIG_BLOCK, _AWAITED)
         elif number == wrapper_signals.SIGCONT:
-            # To a group it has come already; a second one could be seen by a program that handles it, and may be late:
-            # the next Ctrl-Z may have stopped the agent again. That would be a stop that we do not know of yet.
+            # The group has got it already; a program that handles it might notice a second one, which may also be late:
+            # the next Ctrl-Z may have stopped the agent again, without our knowing yet.
             news = self._reap()
             if self.status is None and (not self._shares_group() or (self.stopped and not news)):
                 self._forward(number)
@@ -276,23 +276,23 @@ class Wrapper:
 
     def _is_for_agent(self, number: int, from_kernel: bool, sender: int) -> bool:
         if from_kernel:
-            # The kernel hangs up the session's leader alone, everything else on a terminal is sent to the group.
+            # The kernel sends SIGHUP only to the session's leader, everything else from a terminal to the group.
             return number == wrapper_signals.SIGHUP and (not self._shares_group() or os.getsid(0) == os.getpid())
-        # `kill 0` by the agent's own tree has reached it, where it is in our group.
+        # `kill 0` by the agent's own tree has reached the agent if it is in our group.
         return not (self._shares_group() and child.descends_from(sender, self.pid))
 
     def _shares_group(self) -> bool:
-        """Whether what is sent to our group reaches the agent: not without a terminal, nor a shell as agent."""
+        """Whether signals to our group reach the agent: not without a terminal, nor if the agent is a shell."""
         return os.getpgid(self.pid) == os.getpgid(0)
 
     def _forward(self, number: int) -> None:
         try:  # noqa: SIM105  contextlib costs memory
             os.kill(self.pid, number)
         except PermissionError:
-            pass  # it runs as another uid now; whoever may signal it does not need us
+            pass  # it runs as another uid now; a sender who may signal it does not need us
 
     def _reap(self) -> bool:
-        """Wait for whoever ended: the agent, and orphans of its tree that came to us. Whether the agent had news."""
+        """Reap the agent and orphans of its tree. Whether the agent's state changed."""
         news = False
         while True:
             try:
@@ -345,14 +345,14 @@ class Wrapper:
 
 
 def _send_sigio(descriptor: int) -> None:
-    """Have the kernel send us SIGIO when something can be read there."""
+    """Have the kernel send us SIGIO when the descriptor is readable."""
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _say(message: str) -> None:
-    """One line for a person; only before the agent starts and after it has ended: the screen is its own."""
+    """Print one line for a person; only before the agent starts and after it has exited, as the screen is its own."""
     try:  # noqa: SIM105  contextlib costs memory
         os.write(2, f"agent-watchdog run: {message}\n".encode("utf-8", "backslashreplace"))
     except OSError:
-        pass  # closed
+        pass  # stderr is closed

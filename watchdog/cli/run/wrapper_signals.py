@@ -1,6 +1,6 @@
-"""The signal calls of `run`, from `_signal`, the C half of `signal`; numbers are plain int.
+"""The signal functions of `run`, from `_signal`, the C half of `signal`; numbers are plain int.
 
-`signal` itself makes enums of all its numbers, and `enum` brings `functools` and `collections`: 0.7 MB in each wrapper.
+`signal` itself makes enums of its numbers, and `enum` imports `functools` and `collections`: 0.7 MB in each wrapper.
 """
 
 # typeshed knows only `signal`
@@ -67,6 +67,6 @@ __all__ = [
 
 
 def end_at_interrupt() -> None:
-    """Let Ctrl-C end this process at once, without a traceback; where it is ignored it stays so."""
+    """Let Ctrl-C kill this process at once, without a traceback; if it is ignored it stays so."""
     if getsignal(SIGINT) is default_int_handler:
         signal(SIGINT, SIG_DFL)

@@ -1,7 +1,7 @@
-"""The agent programs that we know by name: what a process of each looks like, and what its agents are called.
+"""The known agent programs: how to recognise their processes, and how their agents are named.
 
-One module each, with a `VENDOR`; a new one is imported here, and stands in `_ALL`. Imported by `beat --from`, at each
-event of a vendor hook: imports nothing that costs time.
+Each has a module with a `VENDOR`; a new one is imported here and listed in `_ALL`. Imported by `beat --from` at each
+event of a vendor hook, so it imports nothing that costs time.
 """
 
 from watchdog.core.names import name_for
@@ -15,15 +15,15 @@ _ALL = (
     agy.VENDOR,
 )
 KNOWN = {vendor.name: vendor for vendor in _ALL}
-VENDORS = tuple(name for name, vendor in KNOWN.items() if vendor.events)  # those with hooks
+VENDORS = tuple(name for name, vendor in KNOWN.items() if vendor.events)  # vendors with hooks
 EXIT_KEYS = {name: vendor.exit_keys for name, vendor in KNOWN.items()}
-# What empties the prompt of each, also of a draft of several lines (tried: Claude Code 2.1.332, Codex 0.171.0, Gemini
-# CLI 0.61.0, opencode 1.18.33). In an empty prompt it ends opencode, and the second one ends the others.
+# The key that clears the prompt, also a draft of several lines (tried: Claude Code 2.1.332, Codex 0.171.0, Gemini CLI
+# 0.61.0, opencode 1.18.33). In an empty prompt it ends opencode; pressed twice it ends the others.
 CLEAR_KEYS = dict.fromkeys(VENDORS, "C-c")
 
-# A program that only starts another one and waits: what it starts speaks for the agent whose main process it is.
+# Programs that only start another one and wait: if one is an agent's main process, what it starts beats for the agent.
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "fish")
-_PERSONS = frozenset({*_SHELLS, "csh", "tcsh", "mksh", "nu", "elvish"})  # that people type into
+_PERSONS = frozenset({*_SHELLS, "csh", "tcsh", "mksh", "nu", "elvish"})  # interactive shells
 LAUNCHERS = frozenset(
     {*_SHELLS, "env", "nice", "ionice", "timeout", "stdbuf", "script", "setpriv", "npx", "npm", "bunx"}
 )
@@ -32,10 +32,10 @@ _SCRIPTS = (".js", ".mjs", ".cjs", ".ts")
 
 
 def runs_as(vendor: str, argv: list[str], executable: str) -> str | None:
-    """How a process is that vendor's program: "native", "script" (an interpreter runs it), or None: it is not.
+    """How a process runs that vendor's program: "native", "script" (by an interpreter), or None: not at all.
 
-    `argv` holds its first words, `executable` what /proc/PID/exe names. `comm` is not asked: it may
-    be that of a thread, or a version.
+    `argv`: the start of its command line; `executable`: the target of /proc/PID/exe. `comm` is not used: it may be a
+    thread's name, or a version.
     """
     first = argv[0].rpartition("/")[2] if argv else ""
     program = executable.removesuffix(" (deleted)").rpartition("/")[2]
@@ -43,8 +43,8 @@ def runs_as(vendor: str, argv: list[str], executable: str) -> str | None:
         script = next((word for word in argv[1:] if not word.startswith("-")), "")
         if _named(vendor, script):
             return "script"
-        return "native" if first == vendor and program in _INTERPRETERS else None  # it wrote its name over its words
-    # One binary serves several names (`codex-linux-sandbox`): the name that it was called by decides.
+        return "native" if first == vendor and program in _INTERPRETERS else None  # it overwrote its argv with its name
+    # One binary has several names (`codex-linux-sandbox`): the name in argv decides.
     if first.startswith(f"{vendor}-") and not _is_build(vendor, first):
         return None
     if program.lstrip(".") == vendor or first == vendor or _is_build(vendor, program):
@@ -53,9 +53,9 @@ def runs_as(vendor: str, argv: list[str], executable: str) -> str | None:
 
 
 def is_unprompted(vendor: str, argv: list[str]) -> bool:
-    """Whether its command line leaves the first prompt to a person.
+    """Whether its command line has no prompt, so that a person types the first one.
 
-    A word behind an option counts as that one's value: in doubt it was not prompted.
+    A word after an option counts as its value: in doubt there is no prompt.
     """
     known, words = KNOWN[vendor], argv[1:]
     if argv and argv[0].rpartition("/")[2] in _INTERPRETERS:
@@ -75,7 +75,7 @@ def is_unprompted(vendor: str, argv: list[str]) -> bool:
 
 
 def is_called(vendor: str, argv: list[str]) -> bool:
-    """Whether a process, or the script that its first word runs, has that vendor's name: any program may."""
+    """Whether a process, or the script that it runs, is called like that vendor: any program may be."""
     script = next((word for word in argv[1:] if not word.startswith("-")), "")
     return bool(argv) and (argv[0].rpartition("/")[2] == vendor or _named(vendor, script))
 
@@ -87,7 +87,7 @@ def is_launcher(argv: list[str]) -> bool:
 
 
 def is_prompt(argv: list[str]) -> bool:
-    """Whether a process is a shell without a command to run: a person types into it."""
+    """Whether a process is an interactive shell, without a command to run."""
     if not argv or argv[0].rpartition("/")[2].lstrip("-") not in _PERSONS:
         return False
     words = iter(argv[1:])
@@ -96,7 +96,7 @@ def is_prompt(argv: list[str]) -> bool:
         if "c" in letters and word[0] == "-":
             return False  # -c, -lc
         if "s" in letters and word[0] == "-":
-            return True  # what follows are its arguments, and it reads from its terminal
+            return True  # its arguments follow, and it reads from its terminal
         if word in ("--rcfile", "--init-file", "--init-command", "-C") or letters[-1:] in ("o", "O"):  # -C: fish's
             next(words, None)
         elif not word.startswith(("-", "+")):
@@ -105,13 +105,13 @@ def is_prompt(argv: list[str]) -> bool:
 
 
 def agent_name(vendor: str, directory: str, pid: int) -> str:
-    """The name of an agent that a vendor hook or registry reported: program, last part of its directory, pid."""
+    """The name of an agent that a vendor hook or registry reported: program, base name of its directory, pid."""
     place = directory.rstrip("/").rpartition("/")[2][:30]
     return name_for(f"{vendor}-{place}" if place else vendor, str(pid))
 
 
 def session_name(vendor: str, directory: str, session: str) -> str:
-    """What a session is called that is an agent without a process of its own: its id's end tells it from others."""
+    """The name of a session that is an agent without a process of its own; the end of its id makes it unique."""
     place = directory.rstrip("/").rpartition("/")[2][:30]
     return name_for(f"{vendor}-{place}" if place else vendor, "".join(filter(str.isalnum, session))[-8:] or "session")
 
@@ -124,5 +124,5 @@ def _named(vendor: str, script: str) -> bool:
 
 
 def _is_build(vendor: str, name: str) -> bool:
-    """`codex-x86_64-unknown-linux-musl`: a release's file, as it was downloaded."""
+    """Whether the name is that of a downloaded release file: `codex-x86_64-unknown-linux-musl`."""
     return name.startswith((f"{vendor}-x86_64", f"{vendor}-aarch64"))

@@ -1,4 +1,4 @@
-"""Antigravity, of Google: known by its conversations, and by its exit keys.
+"""Antigravity, by Google: only its conversations and exit keys are known.
 
 Tests: tests/core/test_vendors.py.
 """

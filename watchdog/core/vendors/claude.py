@@ -1,4 +1,4 @@
-"""Claude Code, of Anthropic.
+"""Claude Code, by Anthropic.
 
 Tests: tests/core/test_vendors.py, tests/core/test_vendor_hooks.py.
 """
@@ -7,7 +7,7 @@ from watchdog.core.vendors.vendor import ID, NOTHING_ENDS, Answer, Vendor, denie
 
 
 def stop(event: str, reason: str) -> Answer:
-    """It takes the end of the turn and the refusal of a call at once."""
+    """End the turn and deny the call in one answer."""
     match event:
         case "PreToolUse":
             return {**halt(reason), "hookSpecificOutput": denied(event, reason)}
@@ -22,7 +22,7 @@ VENDOR = Vendor(
     exit_keys=("/exit", "Enter"),
     prompted=frozenset({"-p", "--print"}),
     paths=("/@anthropic-ai/claude-code", "/claude/versions/"),
-    markers=("CLAUDE_CODE_SESSION_ID",),  # of shell commands, hooks, MCP servers
+    markers=("CLAUDE_CODE_SESSION_ID",),  # in shell commands, hooks, MCP servers
     shell_tool="Bash",
     shell_limit="BASH_DEFAULT_TIMEOUT_MS",
     stop=stop,

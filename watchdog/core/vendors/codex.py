@@ -1,4 +1,4 @@
-"""Codex, of OpenAI.
+"""Codex, by OpenAI.
 
 Tests: tests/core/test_vendors.py, tests/core/test_vendor_hooks.py.
 """
@@ -7,9 +7,9 @@ from watchdog.core.vendors.vendor import ID, NOTHING_ENDS, Answer, Vendor, denie
 
 
 def stop(event: str, reason: str) -> Answer:
-    """It refuses `continue` before a tool and at a permission prompt (such a hook fails, and the tool runs).
+    """Deny the call: Codex rejects `continue` before a tool and at a permission prompt (the hook fails, the tool runs).
 
-    So there the call is denied, and the next event ends the turn.
+    The next event ends the turn.
     """
     match event:
         case "PreToolUse":
@@ -25,7 +25,7 @@ VENDOR = Vendor(
     exit_keys=("C-c", "C-c"),
     for_persons=frozenset({"resume", "fork"}),
     paths=("/@openai/codex",),
-    markers=("CODEX_THREAD_ID", "CODEX_SESSION_ID"),  # of shell commands; the first one is a subagent's own
+    markers=("CODEX_THREAD_ID", "CODEX_SESSION_ID"),  # in shell commands; the first is a subagent's own
     stop=stop,
     many_sessions=True,
     tells_file=True,

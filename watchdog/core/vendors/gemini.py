@@ -1,4 +1,4 @@
-"""Gemini CLI, of Google.
+"""Gemini CLI, by Google.
 
 Tests: tests/core/test_vendors.py, tests/core/test_vendor_hooks.py.
 """
@@ -7,7 +7,7 @@ from watchdog.core.vendors.vendor import NOTHING_ENDS, Answer, Vendor, halt
 
 
 def stop(event: str, reason: str) -> Answer:
-    """It takes both at once, too, in words of its own."""
+    """End the turn and deny the call in one answer, in its own format."""
     match event:
         case "BeforeTool":
             return {**halt(reason), "decision": "deny", "reason": reason}
@@ -21,7 +21,7 @@ VENDOR = Vendor(
     exit_keys=("C-c", "C-c"),
     prompted=frozenset({"-p", "--prompt", "-i", "--prompt-interactive"}),
     paths=("/@google/gemini-cli",),
-    markers=("GEMINI_SESSION_ID",),  # of hooks
+    markers=("GEMINI_SESSION_ID",),  # in hooks
     stop=stop,
     many_sessions=True,
     tells_file=True,

@@ -7,7 +7,7 @@ from watchdog.core.vendors.vendor import Answer, Vendor
 
 
 def stop(event: str, reason: str) -> Answer:
-    """Our plugin does it."""
+    """Tell our plugin, which ends the turn."""
     return {"stop": reason}
 
 

@@ -1,1 +1,1 @@
-"""What dead agents of this owner have left: one finder a kind, looked at first, removed one by one."""
+"""Leftovers of this owner's dead agents: one finder per kind, listed first, then removed one by one."""

@@ -1,12 +1,12 @@
-"""Deletes from the trash of worktrees what has lain there for `cleanup.trash_retention_hours`.
+"""Deletes from the trash of worktrees what has been there for `cleanup.trash_retention_hours`.
 
-What git ignores and nothing can rebuild (`rebuildable`) is in no ref: a tree that holds such work is kept without
-limit, until a person restores it or deletes it by hand; after the same time only what can be made again goes of it.
+Ignored files that nothing can rebuild (`rebuildable`) are in no ref: a tree with such work is kept without limit, until
+a person restores it or deletes it by hand; after the same time only its rebuildable files are deleted.
 
-Any other container goes when it is old enough by its own record, and nothing but copies goes with it: the rescue refs
-that its manifest names are still there, each at the commit that it was set to (`git fetch --prune` of a mirror deletes
-what its remote does not have). It is renamed first, so that half a tree is never restored, and deleted in bounded
-rounds. What is not understood stays, and is reported.
+Any other container is deleted when it is old enough by its own record and only holds copies: the rescue refs that its
+manifest names still exist, each at its commit (`git fetch --prune` of a mirror deletes refs that its remote lacks). It
+is renamed first, so that a partial tree is never restored, and deleted in bounded rounds. Anything unknown stays and is
+reported.
 """
 
 import os
@@ -26,13 +26,13 @@ from watchdog.owner.git.worktree_trash import LEAVING, Manifest
 
 KIND = "trash"
 GIT_SECONDS = 20.0
-REBUILDABLE = "rebuildable"  # in a container: what is being deleted of its tree
+REBUILDABLE = "rebuildable"  # in a container: the part of its tree that is being deleted
 SLIMMED = "only what can be made again goes"
-ROUND = 20_000  # entries that are deleted in one act; about a second
+ROUND = 20_000  # entries deleted per action; about a second
 
 
 def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
-    """What is due in the repositories that the daemon knows, and what would be but for something."""
+    """Containers that are due in the repositories that the daemon knows, and those that are due but kept."""
     for common in known.commons:
         try:
             with ExitStack() as stack:
@@ -43,7 +43,7 @@ def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Findin
                     if finding is not None:
                         yield finding
         except FileNotFoundError:
-            continue  # no trash there, or the repository has gone
+            continue  # no trash there, or the repository is gone
         except (OSError, PathRefused, OwnerCallFailed) as error:
             yield Finding(KIND, common, None, f"kept: its trash cannot be looked at: {error}", "keep")
 
@@ -59,7 +59,7 @@ def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -
         except FileNotFoundError:
             return hooks.nothing(f"{finding.path} is not there")
         if not _there(trash_bin, name):
-            name = LEAVING + name  # its first round was in an earlier act
+            name = LEAVING + name  # its first round was in an earlier action
             if not _there(trash_bin, name):
                 return hooks.nothing(f"{finding.path} is not there")
         now = _judge(trash_bin, common, finding.path, name, settings, known)
@@ -100,7 +100,7 @@ def _there(directory: int, name: str) -> bool:
 def _judge(
     trash_bin: int, common: str, place: str, name: str, settings: hooks.CleanupSettings, known: KnownAgents
 ) -> Finding | None:
-    """What is to become of one container; None: nothing yet."""
+    """The finding for one container; None: it is not due."""
     agent_id = name.removeprefix(LEAVING).partition("+")[0] if name.startswith(LEAVING) else name
     if name.startswith(LEAVING):
         return Finding(KIND, place, agent_id, "its deletion was begun", "remove")
@@ -114,7 +114,7 @@ def _judge(
     finally:
         os.close(container)
     hours = settings.trash_retention_hours
-    if manifest is not None and name not in known.ended:  # another daemon's, or ours before it was installed again
+    if manifest is not None and name not in known.ended:  # another daemon's, or ours before a reinstallation
         hours = max(hours, manifest.keep_hours)
     age = (time.time() - settings.stepped_seconds - max(changed, _stamp(manifest))) / 3600
     if age < hours:
@@ -139,7 +139,7 @@ def _judge(
 
 
 def _slim(trash_bin: int, name: str, freed: trash.Freed, settings: hooks.CleanupSettings) -> None:
-    """Delete a round of what can be made again. Each directory is renamed out of the tree first."""
+    """Delete a round of rebuildable directories. Each is renamed out of the tree first."""
     container = trash.open_trash(trash_bin, name, create=False)
     try:
         status, manifest = os.fstat(container), worktree_trash.manifest_in(container)
@@ -157,23 +157,23 @@ def _slim(trash_bin: int, name: str, freed: trash.Freed, settings: hooks.Cleanup
             finally:
                 os.close(parent)
         trash.remove_container(container, REBUILDABLE, freed, ROUND)
-        # Its age counts from the day on which it was put there. An O_PATH descriptor takes no futimens; its name does.
+        # Its age counts from when it was put there. An O_PATH descriptor takes no futimens; its /proc name does.
         os.utime(f"/proc/self/fd/{container}", ns=(status.st_atime_ns, status.st_mtime_ns))
     finally:
         os.close(container)
 
 
 def _stamp(manifest: Manifest | None) -> float:
-    """When it was put there, by its record (seconds since the epoch); without a record nothing is said by it."""
+    """When it was put there, by its record (seconds since the epoch); 0 without a record."""
     try:
         at = datetime.fromisoformat(manifest.trashed_at) if manifest else None
     except ValueError:
-        return time.time()  # not understood: it is never due
+        return time.time()  # invalid: it is never due
     return 0.0 if at is None else (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _missing(common: str, manifest: Manifest) -> str | None:
-    """The first rescue ref that is not there as it was set. Raises OwnerCallFailed when git does not say."""
+    """The first rescue ref that is missing or was changed; None: all are there. Raises OwnerCallFailed if git fails."""
     if not manifest.refs:
         return None
     git = Git(common, GIT_SECONDS, git_dir=common)

@@ -1,17 +1,17 @@
-"""What dead agents have left in an owner's places: found by one finder a kind, looked at first, acted on one by one.
+"""Leftovers of dead agents in an owner's directories: one finder per kind, listed first, then handled one by one.
 
-The daemon's reaper asks in two calls, each in a helper of its own: `reap_look` finds and changes nothing (it is all
-that `reap --dry-run` and observe mode do), `reap_act` deals with one finding. Between the two anything may have
-happened: an act trusts no look, not its own either, and decides again. It may be killed at any step and is repeatable.
+The daemon's reaper uses two calls, each in a helper of its own: `reap_look` lists and changes nothing (`reap --dry-run`
+and observe mode only do that), `reap_act` handles one finding. Anything may happen between the two: an action does not
+rely on the listing and decides again. It may be killed at any step and is repeatable.
 
 A finder
-1. looks only below `cleanup.roots`, in the repositories that the daemon names, and at what was registered;
-2. yields what it would remove (`remove`, with why), and what a person would ask about (`keep`, with the rule);
-3. takes a thing for a dead agent's only by our mark, by a recorded path, or by a vendor's known layout, never by a name
-   alone. An id that is in neither `living` nor `ended` is unknown to us: what carries it is left;
-4. does a bounded amount of work a call; an act that has more to do answers `done` with `details["more"] = True`, and
-   is asked again in the next round;
-5. may raise or be late, which counts against its own kind alone; what it had yielded by then counts.
+1. searches only below `cleanup.roots`, in the repositories that the daemon names, and at registered paths;
+2. yields what it would remove (`remove`, with the reason), and what a person would ask about (`keep`, with the rule);
+3. attributes a file to a dead agent only by our mark, by a recorded path, or by a vendor's known layout, never only by
+   a name. An id that is in neither `living` nor `ended` is unknown: its files are left;
+4. does a bounded amount of work per call; an action that has more to do returns `done` with `details["more"] = True`,
+   and is called again in the next round;
+5. may raise or be late, which affects only its own kind; findings that it has yielded by then count.
 
 A new one is one line in `FINDERS`.
 """
@@ -36,12 +36,12 @@ FINDERS: dict[str, Finder] = {  # by Finding.kind
 
 
 def look(kind: str, settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
-    """What one finder finds, as it finds it. Raises what the finder raises."""
+    """Yield one finder's findings as they are found. Raises what the finder raises."""
     yield from islice(FINDERS[kind].look(settings, known), LOOK_LIMIT)
 
 
 def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
-    """Deal with one finding, after deciding again. Raises what the finder raises."""
+    """Handle one finding, after deciding again. Raises what the finder raises."""
     if finding.action != "remove":
         return hooks.kept(finding.why)
     if finding.kind not in FINDERS:

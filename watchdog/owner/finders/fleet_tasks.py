@@ -1,8 +1,8 @@
-"""The finder of apra-fleet's tasks that ended long ago, by that program's own rule: it applies it only while it runs.
+"""Finds apra-fleet's tasks that ended long ago, by that program's own rule, which it applies only while it runs.
 
-Only below directories that a `[[source]]` of the kind `fleet_tasks` names for this user. A completed task goes an hour
-after its last status, any other, also one without a status, after 168: never while its wrapper may live, or anybody
-has something of it open, and never through a link.
+It searches only directories that a `[[source]]` of kind `fleet_tasks` names for this user. A completed task is removed
+an hour after its last status, any other, also one without a status, after 168 hours; never while its wrapper may be
+alive or a process has something of it open, and never through a link.
 """
 
 import os
@@ -20,16 +20,16 @@ from watchdog.owner import occupancy, trash
 from watchdog.owner.sources import fleet_files
 
 KIND = "task"
-COMPLETED, OTHER = 3600.0, 168 * 3600.0  # seconds, as the program has them (its 0.4.2) unless its environment says more
+COMPLETED, OTHER = 3600.0, 168 * 3600.0  # seconds, the program's defaults (its 0.4.2)
 
 
 def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
-    """Those whose time is over."""
+    """The tasks that are due."""
     for top in _tops(settings):
         try:
             directory = fleet_files.opened(top)
         except (OSError, OwnerCallFailed):
-            continue  # none there, or another uid's: its source has said so
+            continue  # does not exist, or another uid's: its source has reported that
         try:
             for key in sorted(name for name in os.listdir(directory) if fleet_files.TASK.fullmatch(name)):
                 try:
@@ -43,7 +43,7 @@ def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Findin
 
 
 def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
-    """Remove one, after deciding again. Raises OSError for what a later try may fix."""
+    """Remove one, after deciding again. Raises OSError for failures that a later try may overcome."""
     top, key = os.path.split(finding.path)
     if top not in _tops(settings) or not fleet_files.TASK.fullmatch(key):
         return hooks.kept(f"{finding.path} is not a task of a source here")
@@ -70,12 +70,12 @@ def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -
 
 
 def _due(directory: int, key: str, stepped: float) -> str | None:
-    """Why it may go; None: not yet, or it may live. Raises OSError, OwnerCallFailed."""
+    """Why it may be removed; None: not yet, or it may be alive. Raises OSError, OwnerCallFailed."""
     with fleet_files.directory_of(directory, key) as place:
         try:
             task = fleet_files.read_task(place, key)
         except (FileNotFoundError, OwnerCallFailed):
-            task = None  # never begun, or of another layout
+            task = None  # never begun, or another layout
             if os.path.lexists(f"{place}/task.pid"):
                 return None
         status = "without a status" if task is None else task.status
@@ -88,7 +88,7 @@ def _due(directory: int, key: str, stepped: float) -> str | None:
 
 
 def _updated(task: fleet_files.Task, place: str) -> float:
-    """When it wrote its status last, in its own words; else when its directory changed."""
+    """The time in its last status; else when its directory changed."""
     try:
         return datetime.strptime(task.updated, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -96,7 +96,7 @@ def _updated(task: fleet_files.Task, place: str) -> float:
 
 
 def _tops(settings: hooks.CleanupSettings) -> list[str]:
-    """The directories of tasks that this user is to be helped with."""
+    """The task directories that are configured for this user."""
     try:
         me = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

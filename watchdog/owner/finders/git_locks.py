@@ -1,6 +1,7 @@
-"""The finder of git's lock files that dead agents left, in what was registered for them and in repositories of ours.
+"""Finds git's lock files that dead agents left, in their registered worktrees and in repositories with our trash.
 
-The hook looks right after an agent's end, once. What was young then, or had a git beside it, is found here later.
+The hook checks once, right after an agent's end. Locks that were too young then, or near a running git, are found here
+later.
 
 Tests: tests/owner/finders/test_temp_dirs.py.
 """
@@ -18,13 +19,13 @@ from watchdog.owner.git import lock_files
 from watchdog.owner.hooks.git_locks import told
 
 KIND = "lock"
-COMMON = "shared"  # names the place of locks that are no single agent's
+COMMON = "shared"  # name of the directory for locks that belong to no single agent
 
 
 def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
-    """One finding a checkout or repository with locks in it. Raises OSError when /proc cannot be read."""
+    """One finding per checkout or repository that has locks. Raises OSError when /proc cannot be read."""
     for path, agent_id, repository, ended in _places(known):
-        # What was written since is the business of whoever works there now.
+        # Locks written later belong to those that work there now.
         locks = [lock for lock in lock_files.find(repository) if lock.made <= ended]
         reasons = lock_files.reasons_to_keep(repository, locks, ended) if locks else {}
         dead = [lock.path for lock in locks if lock not in reasons]
@@ -36,7 +37,7 @@ def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Findin
 
 
 def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
-    """Look twice, and move aside what is dead. Raises OSError for what a later try may fix."""
+    """Check twice, and move dead locks aside. Raises OSError for failures that a later try may overcome."""
     for path, agent_id, repository, ended in _places(known):
         if path == finding.path:
             return told(path, lock_files.put_aside(repository, agent_id or COMMON, ended))
@@ -44,7 +45,7 @@ def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -
 
 
 def _places(known: KnownAgents) -> Iterator[tuple[str, str | None, lock_files.Repository, float]]:
-    """Where to look: path, whose, repository, and until when its dead wrote: the last end of the agents that had it."""
+    """Where to search: path, agent, repository, and the last end of the dead agents that used it (epoch seconds)."""
     last: dict[str, tuple[float, str]] = {}
     for agent_id, path in known.worktrees.items():
         if agent_id in known.ended and agent_id not in known.living:
@@ -55,7 +56,7 @@ def _places(known: KnownAgents) -> Iterator[tuple[str, str | None, lock_files.Re
         try:
             found = lock_files.checkouts(path)
         except (OSError, PathRefused, OwnerCallFailed):
-            continue  # moved away, or no checkout of ours: the hook has said so
+            continue  # moved away, or not a checkout of ours: the hook has reported that
         for place, repository in found:
             seen.add(repository.common)
             yield place, agent_id, repository, time.time() - age

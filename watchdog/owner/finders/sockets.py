@@ -1,7 +1,6 @@
-"""Sockets that a `run` has left: it was killed before it could remove the one where it heard its agent.
+"""Finds notify sockets that a killed `run` could not remove.
 
-Only the paths that were recorded at registration, below directories of this uid's; a socket that a process serves
-stays.
+It checks only the paths recorded at registration, in directories of this uid's; a socket that a process serves stays.
 """
 
 import os
@@ -18,14 +17,14 @@ KIND = "socket"
 
 
 def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
-    """Those that lie there still."""
+    """The sockets that still exist."""
     for agent_id, path in known.sockets.items():
         if agent_id not in known.ended:
             continue
         try:
             why = _reason_to_keep(path)
         except (FileNotFoundError, PathRefused):
-            continue  # gone, or never this uid's own place
+            continue  # gone, or never in this uid's own directory
         if why is None:
             yield Finding(
                 KIND, path, agent_id, "the notify socket of a `run` that is gone; nothing listens on it", "remove"
@@ -35,7 +34,7 @@ def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Findin
 
 
 def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
-    """Remove one, if it is a recorded one that no process serves."""
+    """Remove one, if it is recorded and no process serves it."""
     agent_id = finding.agent_id or ""
     if known.sockets.get(agent_id) != finding.path or agent_id not in known.ended:
         return hooks.kept(f"{finding.path} is not what agent {agent_id} had registered, or the agent is alive")
@@ -56,7 +55,9 @@ def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -
 
 
 def _reason_to_keep(path: str) -> str | None:
-    """Why it stays, None when it may go. Raises FileNotFoundError; PathRefused where it is no socket of ours."""
+    """Why it is kept; None: it may be removed. Raises FileNotFoundError; PathRefused if it is in a foreign
+    directory.
+    """
     parent, name = paths.open_parent(path)
     try:
         if os.fstat(parent).st_uid != os.geteuid():

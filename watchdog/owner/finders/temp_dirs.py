@@ -1,11 +1,11 @@
-"""The finder of temp dirs that dead agents left, each removed in rounds by the rules of `temp_dirs`.
+"""Finds temp dirs that dead agents left; each is removed in rounds by the rules of `owner.temp_dirs`.
 
-1. What a round has moved to the trash and not deleted yet: at once.
-2. What was registered for an agent that ended, or lies in a root and carries such an agent's mark; and a vendor's
-   directory of a dead session (`session_dirs`): when `trash_retention_hours` are over since the end, and since the
+1. Directories that a round has moved to the trash but not deleted completely: at once.
+2. Directories that were registered for an ended agent, or lie in a root and carry such an agent's mark; and a vendor's
+   directory of a dead session (`session_dirs`): when `trash_retention_hours` have passed since the end, and since the
    last change of anything in it.
 
-Nothing is found by the beginning of a name. An act finds its thing again, by the same rules.
+Nothing is matched by a name prefix. An action finds its directory again by the same rules.
 """
 
 import os
@@ -21,11 +21,11 @@ from watchdog.errors import PathRefused
 from watchdog.owner import paths, session_dirs, temp_dirs, trash, whereabouts
 
 KIND = "temp_dir"
-LOOKED_AT = 20_000  # entries of one candidate in a look; of larger ones the act decides
+LOOKED_AT = 20_000  # entries checked per candidate in a listing; for larger ones the action decides
 
 
 def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
-    """What lies there. Raises OSError when /proc cannot be read."""
+    """The leftovers that exist. Raises OSError when /proc cannot be read."""
     for place, container in _unfinished(settings, known):
         holder = container.removesuffix(temp_dirs.SUFFIX)
         whose = holder if holder in known.ended else None
@@ -36,7 +36,7 @@ def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Findin
         kept = temp_dirs.reason_to_keep(what, settings, LOOKED_AT)
         if kept is None:
             yield Finding(KIND, what.path, whose, why, "remove")
-        elif kept[0] != "young":  # that one is not due yet
+        elif kept[0] != "young":  # a young one is not due yet
             yield Finding(KIND, what.path, whose, f"{why}; kept: {kept[1]}", "keep")
     unknown = session_dirs.living().unknown
     for root in settings.roots if unknown is not None else ():
@@ -46,7 +46,7 @@ def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Findin
 
 
 def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
-    """One round. Raises OSError for what a later try may fix."""
+    """Run one round. Raises OSError for failures that a later try may overcome."""
     for place, container in _unfinished(settings, known):
         if os.path.join(place, trash.beside_name(place), container) == finding.path:
             return _go_on(place, container, finding.path)
@@ -67,7 +67,7 @@ def _go_on(place: str, container: str, path: str) -> HookResult:
 
 
 def _unfinished(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[tuple[str, str]]:
-    """Containers that wait for a further round: the directory beside which the trash lies, and the container's name."""
+    """Containers that need another round: the directory that holds the trash, and the container's name."""
     registered = [os.path.dirname(path) for path in known.temp_dirs.values() if path.startswith("/")]
     slugs = [slug for root in settings.roots for slug in session_dirs.slugs(root)]
     for place in dict.fromkeys([*settings.roots, *registered, *slugs]):
@@ -86,7 +86,7 @@ def _unfinished(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator
 
 
 def _candidates(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[tuple[temp_dirs.TempDir, str]]:
-    """Each with the sentence why it may go; whether it does, its contents decide."""
+    """Candidates, each with the reason why it may be removed; its content decides whether it is."""
     retention = settings.trash_retention_hours * 3600 + settings.stepped_seconds
 
     def whose(path: str, holder: str) -> temp_dirs.TempDir:
@@ -117,7 +117,7 @@ def _candidates(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator
 
 
 def _marked(root: str) -> Iterator[tuple[str, str]]:
-    """This uid's own directories right below the root that carry our mark, and what it says."""
+    """This uid's own directories directly below the root that carry our mark, with the mark's content."""
     try:
         top = paths.open_directory(root)
     except (FileNotFoundError, PathRefused):

@@ -1,1 +1,1 @@
-"""Git without running anything foreign: worktrees, locks, branches, rescue, trash and restore."""
+"""Git without running foreign code: worktrees, locks, branches, rescue, trash and restore."""

@@ -1,8 +1,8 @@
-"""Whether anything in a worktree was changed since a former look: all of it as one hash.
+"""Detects whether anything in a worktree was changed since an earlier check: a hash over all of it.
 
-Ignored files count, too: building there is use of it. Names, sizes and times of what lies on disk, content
-where no time tells (tmpfs), and of git's entry. What only reads leaves no trace here, and a git that merely refreshes
-the index does: then it stays.
+Ignored files count too: a build is use. It covers names, sizes and times of the files, their content where times are
+unreliable (tmpfs), and the content of git's entry. Reading leaves no trace here, but a git that merely refreshes the
+index does: then the worktree stays.
 
 Tests: tests/owner/hooks/test_worktree.py.
 """
@@ -14,14 +14,14 @@ import stat
 from watchdog.owner import copy_tree, occupancy, paths
 from watchdog.owner.git import worktrees
 
-# A process that has mapped a file there, has read a page and then writes to it changes no time of it (Linux 6.18).
+# A process that has mapped a file there, reads a page and then writes to it changes none of its times (Linux 6.18).
 TIMELESS = frozenset({"tmpfs", "ramfs"})
 
 
 def seal(tree: worktrees.Linked) -> str | None:
-    """The hash; None when not all can be looked at: something comes and goes, or is mapped by a possible writer.
+    """The hash; None if something changes meanwhile, cannot be read, or is mapped by a possible writer.
 
-    A write to a page that was written to a moment ago changes no time (mmap(2)).
+    A write through a mapping to a page that was written to a moment ago changes no time (mmap(2)).
     """
     try:
         directory = os.open(tree.path, paths.STEP)
@@ -40,7 +40,7 @@ def _seal(tree: worktrees.Linked, *, by_content: bool) -> str:
     for directory, names, files in paths.below(tree.path, onerror=_raise):
         for path in [directory, *(os.path.join(directory, name) for name in sorted([*names, *files]))]:
             status = os.lstat(path)
-            # A directory's ctime changes when it is moved and put back; of a file it tells what mtime may hide.
+            # A directory's ctime changes when it is moved and put back; a file's shows what mtime may hide.
             times = status.st_mtime_ns, 0 if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
             found.update(repr((path, status.st_ino, status.st_mode, status.st_size, *times)).encode())
             if by_content and stat.S_ISREG(status.st_mode):

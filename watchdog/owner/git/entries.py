@@ -1,7 +1,7 @@
-"""Takes git's entry of one worktree, `<common>/worktrees/NAME`, out of git's list by one rename.
+"""Removes git's entry of one worktree, `<common>/worktrees/NAME`, from git's list by one rename.
 
-That is what `git worktree remove PATH` does, but for its look at what lies at PATH, which it deletes, by name, when it
-calls that clean. A lock whose maker is proved to have ended goes before (`worktree_locks`).
+`git worktree remove PATH` does the same, but it also checks what is at PATH and deletes it, by name, if it is clean. A
+lock whose maker is proved to have exited is removed first (`worktree_locks`).
 """
 
 import contextlib
@@ -15,10 +15,10 @@ from watchdog.owner.git import worktree_locks
 
 
 def take_out(place: str, path: str, into: int, name: str, is_it: Callable[[int], bool] = lambda _: True) -> str:
-    """Rename the entry `place`, whose worktree lay at `path`, to `name` in the open directory `into`.
+    """Rename the entry `place`, whose worktree was at `path`, to `name` in the open directory `into`.
 
-    Why its lock was none, in words. `is_it`: asked about the entry once it is no longer found by its name. Raises
-    OwnerCallFailed when it was locked, its path taken, or the entry exchanged, meanwhile; then it lies where it lay.
+    Returns why its lock was stale, or nothing. `is_it` checks the entry after it was renamed away. Raises
+    OwnerCallFailed if it was locked, its path was taken, or the entry was exchanged meanwhile; then it is put back.
     """
     if os.path.lexists(path):
         raise _taken(path)
@@ -42,7 +42,7 @@ def take_out(place: str, path: str, into: int, name: str, is_it: Callable[[int],
 
 
 def drop_list_if_empty(entries: str) -> None:
-    """Remove `<common>/worktrees` with its last entry, as git does."""
+    """Remove `<common>/worktrees` when its last entry is gone, as git does."""
     with contextlib.suppress(OSError):  # others have entries there, or it is gone
         os.rmdir(entries)
 
@@ -64,12 +64,12 @@ def _asked(into: int, name: str, is_it: Callable[[int], bool]) -> bool:
 
 
 def _is_locked(entry: str) -> bool:
-    """As git knows it (git-worktree(1), lock)."""
+    """Whether git considers it locked (git-worktree(1), lock)."""
     return os.path.lexists(os.path.join(entry, "locked"))
 
 
 def _drop_lock(place: str) -> str:
-    """Take away a lock whose maker is proved to have ended, and say so; any other one stays."""
+    """Remove a lock whose maker is proved to have exited, and return the reason; any other lock stays."""
     lock = os.path.join(place, "locked")
     with contextlib.suppress(FileNotFoundError):
         ended = worktree_locks.ended_maker(Path(lock).read_text("utf-8", "replace"), place)

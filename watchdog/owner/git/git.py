@@ -1,7 +1,7 @@
-"""Git's plumbing, run as the owner with everything off that could run a program of the repository.
+"""Runs git as the owner, with everything disabled that could run a program of the repository.
 
-A repository's config is written by the agents that work in it. What could run a program there, and what turns it off
-(tests/attacks/test_git.py plays all of it at once against every command that is used here):
+Agents that work in a repository can write its config. What could run a program there, and what disables it
+(tests/attacks/test_git.py tries all of it at once against each command used here):
 
     hooks, core.hooksPath              core.hooksPath=/dev/null: also reference-transaction of update-ref and
                                        post-index-change of update-index
@@ -10,8 +10,8 @@ A repository's config is written by the agents that work in it. What could run a
     filter.NAME.*                      listed, and emptied; attributes only choose among these
     nested repositories                never entered: --ignore-submodules=all, diff.ignoreSubmodules=all,
                                        submodule.recurse=false, status.submoduleSummary=false; a git that git starts
-                                       there (2.39: `git status --porcelain=2`) reads filters that only its
-                                       configuration has, so that no list of ours knows them
+                                       there (2.39: `git status --porcelain=2`) would read filters from its
+                                       own configuration, which our list does not include
     lazy fetch of a partial clone,     GIT_ALLOW_PROTOCOL=none, GIT_NO_LAZY_FETCH (2.44): no transport is started, so
     core.sshCommand, core.gitProxy,    none of these is either
     remote.NAME.*, ext::, credential
@@ -30,11 +30,11 @@ A repository's config is written by the agents that work in it. What could run a
     include.path, includeIf            read with the same settings as the rest
     alternates                         data only; each object that a rescue writes is read back and compared
 
-Optional locks are off, so a look changes nothing. A git that fails or is late raises: no answer never means "clean".
+Optional locks are off, so a check changes nothing. A git that fails or is late raises: no answer never means "clean".
 This module must not pass --force.
 
-What remains: a living process of the same uid may add a filter between our listing and our use of it. It can run
-programs as that uid anyway; a dead agent cannot.
+Remaining risk: a living process of the same uid may add a filter between our listing and our use. It can run programs
+as that uid anyway; a dead agent cannot.
 """
 
 import grp
@@ -57,7 +57,7 @@ OFF = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.untrackedCache=false",
-    # What the index believes of a file must not hide a change: compare ctime and all stat fields (git-config(1)).
+    # The index's cached stat data must not hide a change: compare ctime and all stat fields (git-config(1)).
     "core.trustctime=true",
     "core.checkStat=default",
     "core.ignoreStat=false",
@@ -70,36 +70,36 @@ OFF = (
     "gc.auto=0",
     "maintenance.auto=false",
     "log.showSignature=false",
-    # A name that another system would refuse is saved all the same; two that differ in case are two.
+    # Names that another system would refuse are saved too; names that differ in case are different.
     "core.protectNTFS=false",
     "core.protectHFS=false",
     "core.ignoreCase=false",
-    # What is written is on the disk before anything is moved.
+    # Data must be on disk before anything is moved.
     "core.fsync=all",
     "core.fsyncMethod=fsync",
 )
 FILTER_OFF = {"clean": "", "smudge": "", "process": "", "required": "false"}
 HOOK_OFF = {"enabled": "false"}
-NAMED = r"^(filter|hook)\."  # sections whose subsections each may name a program
-ACL = "system.posix_acl_access"  # of a file that has more than its mode bits (acl(5))
+NAMED = r"^(filter|hook)\."  # sections whose subsections may name programs
+ACL = "system.posix_acl_access"  # present if a file has an ACL besides its mode bits (acl(5))
 POINTER_LIMIT = 4096  # bytes of a .git file or a commondir file
-WRITER = "agent-watchdog"  # author of what a rescue commits: the owner may have no name configured
-# Where git finds itself for a part of what it does (`worktree remove` runs `status`); often links to one file.
+WRITER = "agent-watchdog"  # author of rescue commits: the owner may have no name configured
+# Where git finds itself for subcommands (`worktree remove` runs `status`); often links to one file.
 EXECUTABLES = tuple(f"{top}/{place}/git-core/git" for top in ("/usr", "/usr/local") for place in ("lib", "libexec"))
-OUTPUT_LIMIT = 64 << 20  # bytes; a status of a million files is about that long
+OUTPUT_LIMIT = 64 << 20  # bytes; about the status of a million files
 
 
 def environment() -> dict[str, str]:
-    """Our environment without GIT_*, which could name another repository, and with prompts and locks off."""
+    """Our environment without GIT_* variables, which could name another repository, and with prompts and locks off."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     return kept | {
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
-        # A partial clone fetches what it misses, by programs that its config names: no transport at all (git(1)).
+        # A partial clone fetches missing objects by programs in its config: so no transport at all (git(1)).
         "GIT_ALLOW_PROTOCOL": "none",
         "GIT_NO_LAZY_FETCH": "1",
-        # Commits have the parents that stand in them: what only a graft or a replacement holds goes with that.
+        # Commits have only the parents recorded in them: what only a graft or a replacement holds is not held.
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_GRAFT_FILE": os.devnull,
         "GIT_PAGER": "cat",
@@ -108,9 +108,9 @@ def environment() -> dict[str, str]:
 
 
 class Git:
-    """Git in one directory, all of its runs together within `seconds`.
+    """Git in one directory; all its runs together take at most `seconds`.
 
-    Making one raises as `run`, and PathRefused (`not_yours`) for a repository that another user can configure.
+    The constructor raises as `run`, and PathRefused (`not_yours`) for a repository that another user can configure.
     """
 
     def __init__(self, directory: str, seconds: float, *, git_dir: str | None = None) -> None:
@@ -119,7 +119,7 @@ class Git:
         self._where = ["-C", directory] + ([f"--git-dir={git_dir}"] if git_dir else [])
         self._until = time.monotonic() + seconds
         self._environment = environment()
-        # Only this directory is asked about: with a broken .git file git would go up and answer for the one above.
+        # With a broken .git file git would otherwise go up and answer for the repository above.
         self._environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(os.path.realpath(directory))
         self._umask = -1
         self._off = [item for setting in OFF for item in ("-c", setting)]
@@ -127,8 +127,8 @@ class Git:
         self._environment |= self._named_off()
 
     def _named_off(self) -> dict[str, str]:
-        """Empty every configured filter driver (raw content that equals the blob is safe to call clean), and disable
-        every configured hook.
+        """Variables that empty all configured filter drivers (raw content that equals the blob is safely clean) and
+        disable all configured hooks.
         """
         listed = self.run("config", "--null", "--name-only", "--get-regexp", NAMED, good=(0, 1))
         keys = (re.fullmatch(r"(filter|hook)\.(.+)\.[^.]+", key, re.S) for key in listed.split("\0"))
@@ -138,18 +138,18 @@ class Git:
             for section, name in named
             for key, value in (FILTER_OFF if section == "filter" else HOOK_OFF).items()
         ]
-        # By variables: `-c` takes what is before the first "=" for the key, and a driver's name may hold one (git(1)).
+        # By variables: `-c` splits at the first "=", which a driver's name may contain (git(1)).
         off = {"GIT_CONFIG_COUNT": str(len(pairs))}
         for number, (key, value) in enumerate(pairs):
             off |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         return off
 
     def write_like(self, directory: str) -> None:
-        """From now on what git makes is as open to group and others as `directory` is; a helper's umask is 077."""
+        """From now on git's files get the group and other permissions of `directory`; a helper's umask is 077."""
         self._umask = ~stat.S_IMODE(os.stat(directory).st_mode) & 0o077
 
     def run(self, *arguments: str, good: tuple[int, ...] = (0,), stdin: str = "", index: str | None = None) -> str:
-        """What git prints; `index`: with that index file instead of the worktree's own.
+        """Run git and return its output; `index`: use that index file instead of the worktree's own.
 
         Raises OwnerCallFailed: `git_failed` for another exit status, `git_late`, `git_missing`.
         """
@@ -161,7 +161,7 @@ class Git:
         return os.fsdecode(ran.stdout)
 
     def digests(self, objects: Sequence[str]) -> dict[str, bytes]:
-        """SHA-256 of each object's content as git reads it back. Raises as `run`, also for one that is not there."""
+        """SHA-256 of each object's content as git reads it back. Raises as `run`, also for a missing object."""
         found: dict[str, bytes] = {}
         asked = "".join(f"{name}\n" for name in objects).encode()
         reader, writer = os.pipe()
@@ -201,8 +201,8 @@ class Git:
                 umask=self._umask,
             )
 
-        # Landlock holds for the thread that asks for it, and for what that one starts (landlock(7)). Between fork(2)
-        # and execve(2) it would cost a copy of the interpreter for each git, which vfork(2) does not make.
+        # Landlock applies to the calling thread and what it starts (landlock(7)). Applying it between fork(2) and
+        # execve(2) would cost a copy of the interpreter per git, which vfork(2) avoids.
         try:
             with ThreadPoolExecutor(1) as thread:
                 return thread.submit(fenced).result()
@@ -214,9 +214,9 @@ class Git:
 
 
 def dirs_of(place: str) -> tuple[str, str]:
-    """The git dir of a checkout (or `place`, when it is one itself) and the common dir, by git's pointers as they are.
+    """The git dir of a checkout (or `place`, if it is one itself) and the common dir, by git's pointer files.
 
-    Git is not asked. Raises OSError; PathRefused (`pointer`) for a pointer that git would not write.
+    Git is not run. Raises OSError; PathRefused (`pointer`) for a pointer that git would not write.
     """
     own = os.path.join(place, ".git")
     if not os.path.lexists(own):
@@ -231,7 +231,7 @@ def dirs_of(place: str) -> tuple[str, str]:
 
 
 def checkout_of(entry: str) -> str:
-    """The linked worktree that an entry `<common>/worktrees/NAME` points to; the entry itself when it does not."""
+    """The linked worktree that an entry `<common>/worktrees/NAME` points to; the entry itself if it points nowhere."""
     try:
         return os.path.dirname(os.path.join(entry, _pointed(os.path.join(entry, "gitdir"), "")))
     except (OSError, PathRefused):
@@ -250,15 +250,15 @@ def _pointed(file: str, before: str) -> str:
 
 
 def _refuse_foreign(place: str) -> None:
-    """Raises PathRefused (`not_yours`) where another user could choose what git reads as its configuration.
+    """Raise PathRefused (`not_yours`) if another user could choose the configuration that git reads.
 
-    Git itself looks at the owner of the entry, but not of the common dir that it names (2.39.5, setup.c), and at
-    nothing when it is given `--git-dir`.
+    Git itself checks the owner of the entry, but not of the common dir that it names (2.39.5, setup.c), and nothing
+    with `--git-dir`.
     """
     try:
         own, common = dirs_of(place)
     except (OSError, PathRefused):
-        return  # git says itself what is wrong with it, and reads no configuration there
+        return  # git itself reports what is wrong, and reads no configuration there
     files = [os.path.join(own, "config.worktree"), os.path.join(common, "config")]
     for path in [os.path.join(place, ".git"), own, common, *files]:
         try:
@@ -272,19 +272,21 @@ def _refuse_foreign(place: str) -> None:
 
 
 def _other_writers(path: str, status: os.stat_result) -> str | None:
-    """Users beside its owner that may write to it, in words. With an ACL the group's bits are its mask (acl(5))."""
+    """Describe users other than its owner that may write to it. With an ACL the group bits are its mask (acl(5))."""
     if status.st_mode & stat.S_IWOTH:
         return "any user"
     if not status.st_mode & stat.S_IWGRP:
         return None
-    with suppress(OSError):  # a file system without
+    with suppress(OSError):  # a file system without ACLs
         if ACL in os.listxattr(path):
             return "others, by its access control list,"
     return None if _is_private(status.st_gid) else f"group {status.st_gid}"
 
 
 def _is_private(gid: int) -> bool:
-    """Whether that is the group that this user alone is in: of its own name, as pam_umask(8) knows it (usergroups)."""
+    """Whether it is this user's private group: of the same name and without other members (usergroups,
+    pam_umask(8)).
+    """
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:

@@ -1,9 +1,9 @@
-"""Which living processes hold git's lock files, or are a git at work in a repository. It only looks.
+"""Finds living processes that hold git's lock files, or are a git working in a repository. Read-only.
 
-A git that waits for its editor has closed its lock file and still holds it, so an open file is not asked for alone: a
-living git of this uid whose cwd, open file, GIT_* variable or argument leads into the repository counts. Directories
-are compared by what they are, not by name, so that one in a container's mount namespace counts as well. A git that
-cannot be looked at counts everywhere. Another uid's is not asked: the lock files of ours are not made by it.
+A git that waits for its editor has closed its lock file and still holds it, so open files are not enough: a living git
+of this uid whose cwd, open file, GIT_* variable or argument leads into the repository counts. Directories are compared
+by identity, not by name, so that a git in a container's mount namespace counts too. A git that cannot be inspected
+counts everywhere. Other uids' processes are ignored: they did not make our lock files.
 
 Tests: tests/owner/git/test_lock_files.py, tests/owner/test_proc_files.py.
 """
@@ -17,14 +17,14 @@ from itertools import pairwise
 from watchdog import file_identity
 from watchdog.owner import paths, proc_files
 
-NAMES = ("git", "jj", "lazygit", "tig")  # what such a process's name, or its program's, begins with or is
+NAMES = ("git", "jj", "lazygit", "tig")  # such a process's or program's name is one of these, or begins with the first
 VARIABLES = (b"GIT_DIR", b"GIT_COMMON_DIR", b"GIT_WORK_TREE", b"GIT_INDEX_FILE", b"GIT_OBJECT_DIRECTORY")
 OPTIONS = (b"--git-dir", b"--work-tree", b"-C")
 
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """One living git: where it works (its directories from the innermost out, by identity), or `unseen`."""
+    """One living git: the identities of the directories where it works; `unseen`: it could not be inspected."""
 
     pid: str
     places: frozenset[file_identity.FileId]
@@ -32,12 +32,12 @@ class Working:
 
 
 def at_work() -> list[Working]:
-    """Every living git of this uid. Raises OSError when /proc cannot be read."""
+    """All living gits of this uid. Raises OSError when /proc cannot be read."""
     return [found for pid in _processes() if _is_git(pid) and (found := _working(pid)) is not None]
 
 
 def holder(files: Collection[file_identity.FileId]) -> dict[file_identity.FileId, str]:
-    """Which of these files a process has open, and its pid; of processes that this uid may look at."""
+    """By file, the pid of a process that has it open, among processes that this uid may inspect."""
     found: dict[file_identity.FileId, str] = {}
     for pid in _processes():
         for fd in _listed(f"/proc/{pid}/fd"):
@@ -53,9 +53,10 @@ def _processes() -> Iterator[str]:
 
 
 def _is_git(pid: str) -> bool:
-    """By its name or its program's; of this uid, and no zombie. One of ours that hangs may be one.
+    """Whether a process is a git, by its or its program's name; of this uid, not a zombie. A hanging one of ours may
+    be.
 
-    A set-uid program is none: what it is called, and where it seems to work, its caller says.
+    A set-uid program does not count: its caller chooses its name and where it seems to work.
     """
     try:
         status = dict(line.partition(b":")[::2] for line in proc_files.read(pid, "status").splitlines())
@@ -66,14 +67,14 @@ def _is_git(pid: str) -> bool:
     if status[b"State"].split()[:1] in ([b"Z"], [b"X"]) or str(os.geteuid()).encode() not in status[b"Uid"].split():
         return False
     names = [os.fsdecode(status[b"Name"].strip())]
-    with contextlib.suppress(OSError):  # not ours to look at: its name has to do
+    with contextlib.suppress(OSError):  # unreadable: its name must suffice
         names.append(os.readlink(f"/proc/{pid}/exe").rpartition("/")[2])
     called_so = any(name.startswith(NAMES[0]) or name in NAMES for name in names)
     return called_so and proc_files.speaks_for_us(pid)
 
 
 def _working(pid: str) -> Working | None:
-    """Where that git works; None when it has ended meanwhile."""
+    """Where that git works; None if it has exited meanwhile."""
     places: set[file_identity.FileId] = set()
     try:
         places |= _around(f"/proc/{pid}/cwd")
@@ -96,7 +97,7 @@ def _working(pid: str) -> Working | None:
 
 
 def _existing(path: str) -> set[file_identity.FileId]:
-    """As `_around`; of a file, the directory that it lies in. Nothing when it is not there, or is no file at all."""
+    """As `_around`; for a file, its directory. Empty if it does not exist or is neither file nor directory."""
     try:
         if os.path.isdir(path):
             return _around(path)
@@ -106,7 +107,7 @@ def _existing(path: str) -> set[file_identity.FileId]:
 
 
 def _around(path: str) -> set[file_identity.FileId]:
-    """A directory and those around it, up to the first checkout: git looks no further than that for its repository."""
+    """A directory and its parents up to the first checkout: git searches no further for its repository."""
     found: set[file_identity.FileId] = set()
     current = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -117,7 +118,7 @@ def _around(path: str) -> set[file_identity.FileId]:
             try:
                 above = os.open("..", paths.STEP, dir_fd=current)
             except OSError:
-                break  # a directory that was deleted, or may not be left
+                break  # a deleted directory, or one whose parent is not accessible
             os.close(current)
             current = above
     finally:

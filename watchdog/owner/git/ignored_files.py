@@ -1,12 +1,11 @@
-"""What git ignores in a worktree: what can be made again, and what is a person's work, such as `.env` or a database.
+"""Classifies ignored files in a worktree: rebuildable ones, and a person's work, such as `.env` or a database.
 
-`DIRECTORIES` and `FILES` are the one list of what can be made again (config/doc/cleanup.md), beside what an
-operator adds by `cleanup.rebuildable` and every directory that says so itself by a CACHEDIR.TAG
-(bford.info/cachedir). Everything else is work: git does not have it, and perhaps there is no other copy. A link, an
-empty file and an empty directory hold nothing. A file that lies in the main checkout under the same name, byte by
-byte, is a copy.
+`DIRECTORIES` and `FILES` list what is rebuildable (config/doc/cleanup.md); an operator adds to them by
+`cleanup.rebuildable`, and directories with a CACHEDIR.TAG (bford.info/cachedir) count too. Everything else is work: git
+does not have it, and there may be no other copy. Links, empty files and empty directories hold nothing. A file with the
+same name and content as in the main checkout is a copy.
 
-It only looks.
+Read-only.
 """
 
 import fnmatch
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from watchdog.owner import paths
 
 _BUILD = ("package.json", "pyproject.toml", "setup.py", "CMakeLists.txt", "Makefile", "meson.build", "build.gradle*")
-# Name of an ignored directory -> what shows that it is what its name says: a file beside it, or (`/`) in it; () none.
+# Name of an ignored directory -> files that confirm its purpose: next to it, or (`/`) in it; (): none needed.
 DIRECTORIES: dict[str, tuple[str, ...]] = {
     "node_modules": (),
     "bower_components": (),
@@ -70,19 +69,19 @@ FILES = (
     *(".DS_Store", "Thumbs.db", "desktop.ini", "npm-debug.log*", "yarn-debug.log*", "yarn-error.log*"),
 )
 TAG, SIGNATURE = "CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55"
-ROOM = 12_000  # bytes of names of one kind in a container's record
+ROOM = 12_000  # bytes of names per kind in a container's record
 
 
 @dataclass(slots=True)
 class Ignored:
-    """What git ignores in one tree, by path below it. `work`: nothing else has it, as far as is known."""
+    """The ignored files of one tree, by relative path. `work`: there is no other known copy."""
 
     work: list[str] = field(default_factory=list)
-    copies: list[str] = field(default_factory=list)  # of what lies in the main checkout
-    rebuildable: list[str] = field(default_factory=list)  # directories alone
+    copies: list[str] = field(default_factory=list)  # copies of files in the main checkout
+    rebuildable: list[str] = field(default_factory=list)  # only directories
 
     def bounded(self) -> "Ignored":
-        """As much of it as a record has room for; a copy that is not recorded is work."""
+        """As much as fits into a record; a copy that does not fit counts as work."""
         copies, rest = _within(self.copies)
         work, _ = _within([*self.work, *rest])
         return Ignored(work, copies, _within(self.rebuildable)[0])
@@ -93,7 +92,7 @@ class Ignored:
 
 
 def told(names: Sequence[str]) -> str:
-    """The first few names, in words."""
+    """The first few names, as text."""
     first = ", ".join(map(repr, names[:5]))
     return f"{first} and {len(names) - 5} more" if len(names) > 5 else first
 
@@ -108,9 +107,9 @@ def _within(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def look(top: str, known: Collection[str], main: str | None, more: Sequence[str] = ()) -> Ignored:
-    """What lies below `top` beside the paths that are `known` to git, tracked or untracked.
+    """Classify the files below `top` except the paths `known` to git, tracked or untracked.
 
-    `main`: the main checkout, where copies may lie; `more`: further names of what can be made again. Raises OSError.
+    `main`: the main checkout, which may have copies; `more`: further rebuildable names. Raises OSError.
     """
     found, above = Ignored(), {os.path.dirname(path) for path in known}
     for path in list(above):
@@ -140,13 +139,13 @@ def look(top: str, known: Collection[str], main: str | None, more: Sequence[str]
 
 
 def main_checkout(common: str) -> str | None:
-    """The main checkout of a repository, where it lies as usual."""
+    """The main checkout of a repository with the usual layout; None for another layout."""
     top, name = os.path.split(common)
     return top if name == ".git" else None
 
 
 def same(one: str, other: str) -> bool:
-    """Whether both are regular files with the same bytes; read through no link at their end."""
+    """Whether both are regular files, not links, with the same content."""
     try:
         fds = []
         try:
@@ -160,7 +159,7 @@ def same(one: str, other: str) -> bool:
                 if data != others:
                     return False
                 if not data:
-                    return not os.path.samestat(first, second)  # one file by two names is no copy
+                    return not os.path.samestat(first, second)  # one file with two names is not a copy
         finally:
             for fd in fds:
                 os.close(fd)

@@ -1,12 +1,12 @@
-"""Files of git-lfs in a worktree: what lies there is the content, and what git holds is a pointer to it.
+"""Files of git-lfs in a worktree: the file has the content, git only a pointer to it.
 
-With filters switched off (`git`) git takes each such file for changed as soon as it looks into it. No filter is needed
-to prove the contrary: the pointer names the SHA-256 and the size of the content (git-lfs, docs/spec.md), which is kept
-in the repository's own store, `<common>/lfs/objects/`, that all worktrees share and that stays. Both are read and
-compared. Content that the store does not have exists nowhere else as far as is known, pushed or not, also where git
-calls the file clean because its times say so.
+With filters disabled (`git`) git considers each such file changed as soon as it reads it. The contrary can be proved
+without a filter: the pointer names the SHA-256 and the size of the content (git-lfs, docs/spec.md), which is in the
+repository's own store, `<common>/lfs/objects/`, which all worktrees share and which stays. Both are read and compared.
+Content that the store lacks counts as existing nowhere else, pushed or not, even if git calls the file clean because of
+its times.
 
-Other filters (git-crypt, nbstripout) leave nothing to compare with: what they change counts as changed.
+Other filters (git-crypt, nbstripout) leave nothing to compare with: their files count as changed.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ POINTER = re.compile(
     r"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n"
     r"(?:ext-\d-[^\n]*\n)*oid sha256:([0-9a-f]{64})\nsize (\d+)\n"
 )
-POINTER_LIMIT = 1024  # bytes; a longer blob is no pointer
+POINTER_LIMIT = 1024  # bytes; a longer blob is not a pointer
 UNSET = frozenset({"unspecified", "unset", "set"})
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A file as the index has it."""
+    """A file's entry in the index."""
 
     mode: str
     blob: str
@@ -38,9 +38,9 @@ class IndexEntry:
 
 @dataclass(slots=True)
 class Content:
-    """What lies at the paths that go through a filter. `held`: path -> SHA-256 of what git or the store has, too.
+    """The files that have a filter. `held`: path -> SHA-256 of content that git or the store has too.
 
-    `alone`: what a pointer names lies here and not in the store. `filtered`: path -> the name of its filter.
+    `alone`: the pointer's content is here but not in the store. `filtered`: path -> the name of its filter.
     """
 
     held: dict[str, bytes] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Content:
 
 
 def look(git: Git, top: str, common: str, entries: Iterable[IndexEntry]) -> Content:
-    """Raises OwnerCallFailed, OSError."""
+    """Compare the filtered files with git and the store. Raises OwnerCallFailed, OSError."""
     files = {entry.path: entry for entry in entries if entry.mode.startswith("100")}
     found = Content()
     if not files:
@@ -64,17 +64,17 @@ def look(git: Git, top: str, common: str, entries: Iterable[IndexEntry]) -> Cont
     for entry in ours:
         pointer = pointers.get(entry.blob)
         if pointer is None:
-            continue  # the content itself was committed: git compares it
+            continue  # the content itself is committed: git compares it
         own, length, oid, size = pointer
         place = os.path.join(top, entry.path)
         try:
             status = os.lstat(place)
         except FileNotFoundError:
-            continue  # git says that it was deleted
+            continue  # git reports it as deleted
         if not stat.S_ISREG(status.st_mode) or status.st_size not in (length, size):
             continue  # a change
         lies_there, same_mode = _digest(place), (entry.mode == "100755") == bool(status.st_mode & stat.S_IXUSR)
-        if lies_there == own and same_mode:  # the pointer itself: it was never fetched
+        if lies_there == own and same_mode:  # the file is the pointer: the content was never fetched
             found.held[entry.path] = bytes.fromhex(own)
         if lies_there != oid:
             continue
@@ -86,7 +86,7 @@ def look(git: Git, top: str, common: str, entries: Iterable[IndexEntry]) -> Cont
 
 
 def _pointers(git: Git, blobs: set[str]) -> dict[str, tuple[str, int, str, int]]:
-    """Of those that are pointers: SHA-256 and size of the pointer, and of the content."""
+    """For blobs that are pointers: SHA-256 and size of the pointer and of the content."""
     asked = "".join(f"{blob}\n" for blob in sorted(blobs))
     small = []
     for line in git.run("cat-file", "--batch-check", stdin=asked).splitlines() if blobs else ():
@@ -108,13 +108,13 @@ def _pointers(git: Git, blobs: set[str]) -> dict[str, tuple[str, int, str, int]]
 
 
 def _store(git: Git, common: str) -> str:
-    """Where the content is kept; `lfs.storage` may name another place (git-lfs-config(5))."""
+    """The directory of the content; `lfs.storage` may name another one (git-lfs-config(5))."""
     named = git.run("config", "--type=path", "--get", "lfs.storage", good=(0, 1)).rstrip("\n")
     return os.path.join(common, named or "lfs", "objects")
 
 
 def _digest(path: str, size: int | None = None) -> str | None:
-    """SHA-256 of a regular file, of that size if one is given; None for anything else."""
+    """SHA-256 of a regular file, if it has `size` where given; None for anything else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,14 +1,15 @@
-"""Moves aside the lock files that a dead git has left in a repository; status works with them, and every write fails.
+"""Moves aside lock files that a dead git left in a repository; with them status works but each write fails.
 
-A lock is moved, and only then, when all of this holds at two looks, `APART` seconds from each other:
+A lock is moved only if all of this holds in two checks, `APART` seconds from each other:
 
-1. It is one of git's own (`OWN` of a worktree, `SHARED` of its repository): a regular file of this uid, through no
-   link, on a file system that no other host writes to.
-2. It is the same file, unchanged between the looks, older than `MIN_AGE`, and not made after the agent's end.
-3. No process has it open, and no living git works in that worktree, or for a shared one in any worktree of it (`gits`).
+1. It is one of git's own (`OWN` of a worktree, `SHARED` of its repository): a regular file of this uid, reached without
+   links, on a file system that no other host writes to.
+2. It is the same file, unchanged between the checks, older than `MIN_AGE`, and not made after the agent's end.
+3. No process has it open, and no living git works in that worktree, or for a shared lock in any of the repository's
+   worktrees (`git_processes`).
 
-It goes to `<git common dir>/agent-watchdog/locks/AGENT/`: a half-written index may hold what a person staged. Nothing
-there is deleted. Locks of other worktrees' entries are never touched.
+It is moved to `<git common dir>/agent-watchdog/locks/AGENT/`: a half-written index may contain what a person staged.
+Nothing there is deleted. Locks of other worktrees' entries are never touched.
 """
 
 import os
@@ -26,16 +27,16 @@ from watchdog.owner import paths, trash
 from watchdog.owner.git import git_processes, worktrees
 from watchdog.owner.git.git import Git, checkout_of, dirs_of
 
-MIN_AGE = 10.0  # seconds; git holds a lock that long only while it waits, and then it lives and is seen
-APART = 2.0  # seconds between the looks
-GIT_SECONDS = 30.0  # for git's own answers, together
+MIN_AGE = 10.0  # seconds; git holds a lock that long only while it waits, and then it is alive and visible
+APART = 2.0  # seconds between the checks
+GIT_SECONDS = 30.0  # for all git runs together
 NAMES_LIMIT = 200_000  # below refs and logs; a repository with more keeps them packed
 DEPTH_LIMIT = 64
 SUBMODULES_LIMIT = 1000
 AREA = ("agent-watchdog", "locks")
 
-# gitrepository-layout(5), lockfile.h, refs/files-backend.c, refs/packed-backend.c, builtin/gc.c, 2.39 to 2.51. Refs end
-# never in .lock (git-check-ref-format(1)), so below refs and logs every file of that name is one.
+# gitrepository-layout(5), lockfile.h, refs/files-backend.c, refs/packed-backend.c, builtin/gc.c, 2.39 to 2.51. Refs
+# never end in .lock (git-check-ref-format(1)), so below refs and logs each file of that name is a lock.
 OWN = re.compile(r"(index|next-index-\d+|[A-Z][A-Z_]*|config\.worktree|info/sparse-checkout)\.lock")
 SHARED = re.compile(
     r"(packed-refs|config|shallow|gc\.pid|objects/(maintenance|schedule|info/commit-graph|pack/multi-pack-index"
@@ -46,7 +47,7 @@ PLACES = ("info", "objects", "objects/info", "objects/info/commit-graphs", "obje
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """One lock file: its place in its git dir, and what it is."""
+    """One lock file: its place in its git dir, its identity and stamps."""
 
     git_dir: str
     name: str  # relative, with slashes
@@ -62,47 +63,47 @@ class Lock:
 
     @property
     def path(self) -> str:
-        """For words."""
+        """Its path, for messages."""
         return os.path.join(self.git_dir, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Where to look. `own` is the worktree's git dir, None where only what all worktrees share is looked at."""
+    """Where to search. `own` is the worktree's git dir; None: only what all worktrees share is searched."""
 
     common: str
     own: str | None
-    places: frozenset[file_identity.FileId]  # of the worktree and its git dir: a git in one of them holds its locks
-    shared_places: frozenset[file_identity.FileId]  # of the common dir and every worktree
+    places: frozenset[file_identity.FileId]  # the worktree and its git dir: a git in one of them may hold its locks
+    shared_places: frozenset[file_identity.FileId]  # the common dir and all worktrees
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the locks: where each was moved, and why each other one stays."""
+    """The result: where each lock was moved, and why the others stay."""
 
     moved: list[tuple[str, str]] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     area: str | None = None
 
     def add(self, other: "Outcome") -> None:
-        """What became of those of a further repository."""
+        """Add the result of a further repository."""
         self.moved += other.moved
         self.kept += other.kept
         self.area = ", ".join(area for area in (self.area, other.area) if area) or None
 
 
 def checkouts(path: str) -> list[tuple[str, Repository]]:
-    """The checkout and the submodules in it, at any depth: each with its place. Raises as `of_worktree` for itself.
+    """The checkout and its submodules, at any depth, each with its path. Raises as `of_worktree` for the checkout.
 
-    No git is run in a submodule, whose configuration is its agent's: its pointer is read here, and its index by the
-    checkout's git (GIT_INDEX_FILE).
+    Git is not run in a submodule, whose configuration the agent can write: its pointer is read here, and its index by
+    the checkout's git (GIT_INDEX_FILE).
     """
     outer = of_worktree(path)
     found, todo = [(path, outer)], [(path, str(outer.own), "")]
     git = Git(path, GIT_SECONDS)
     while todo:
         place, own, index = todo.pop()
-        with suppress(OwnerCallFailed, ValueError):  # an index that cannot be read names none
+        with suppress(OwnerCallFailed, ValueError):  # an unreadable index names none
             for stage in worktrees.index(git, index or None).get(0, []):
                 inner = os.path.join(place, stage.path)
                 if stage.mode == worktrees.GITLINK and len(found) < SUBMODULES_LIMIT:
@@ -113,8 +114,8 @@ def checkouts(path: str) -> list[tuple[str, Repository]]:
 
 
 def _of_submodule(path: str, outer: str) -> Repository:
-    """The repository of a submodule's checkout: its git dir lies in it, or below `modules` of the git dir around it
-    (gitrepository-layout(5)); any other one is a stranger's. Raises PathRefused, OSError.
+    """The repository of a submodule's checkout: its git dir must lie in it, or below `modules` of the outer git dir
+    (gitrepository-layout(5)). Raises PathRefused, OSError.
     """
     directory = paths.open_directory(path)
     try:
@@ -145,7 +146,7 @@ def of_worktree(path: str) -> Repository:
     if _id(top) != _id(path):
         raise PathRefused("no_worktree", f"git calls {top} the top of {path}")
     if _id(own) != _id(common):
-        # An entry whose pointer leads elsewhere is another worktree's, and so are its locks.
+        # An entry whose pointer leads elsewhere belongs to another worktree, and so do its locks.
         with open(os.path.join(own, "gitdir"), encoding="utf-8", errors="surrogateescape") as pointer:
             back = os.path.join(own, pointer.read().rstrip("\n"))
         if _id(back) != _id(os.path.join(path, ".git")):
@@ -155,13 +156,13 @@ def of_worktree(path: str) -> Repository:
 
 
 def of_common(common: str) -> Repository:
-    """What all worktrees of a repository share. Raises as `of_worktree`."""
+    """The part of a repository that all worktrees share. Raises as `of_worktree`."""
     entries = worktrees.listed(Git(common, GIT_SECONDS, git_dir=common))
     return Repository(common, None, frozenset(), _places([common, *(entry["worktree"] for entry in entries)]))
 
 
 def find(repository: Repository) -> list[Lock]:
-    """The lock files that lie there now. Raises PathRefused, OSError."""
+    """The lock files that exist now. Raises PathRefused, OSError."""
     if repository.own is None:
         return list(_locks(repository.common, SHARED, shared=True))
     locks = list(_locks(repository.own, OWN, shared=False))
@@ -169,7 +170,7 @@ def find(repository: Repository) -> list[Lock]:
 
 
 def reasons_to_keep(repository: Repository, locks: list[Lock], ended: float) -> dict[Lock, str]:
-    """Why each of these stays, in words; those that nothing speaks for are not in it. `ended`: seconds since the epoch.
+    """Why locks stay; those without a reason are not included. `ended`: the agent's end, seconds since the epoch.
 
     Raises OSError when /proc cannot be read.
     """
@@ -194,12 +195,12 @@ def reasons_to_keep(repository: Repository, locks: list[Lock], ended: float) -> 
 def put_aside(
     repository: Repository, holder: str, ended: float, wait: Callable[[float], object] = time.sleep
 ) -> Outcome:
-    """Move aside what a dead git left. `holder` names the place; `ended` as in `reasons_to_keep`. Raises as `find`."""
+    """Move dead locks aside. `holder` names the target directory; `ended` as in `reasons_to_keep`. Raises as `find`."""
     outcome = Outcome()
     first = find(repository)
     if not first:
         return outcome
-    waiting = [lock for lock in first if lock.made <= ended]  # a young one of the agent's is worth the wait
+    waiting = [lock for lock in first if lock.made <= ended]  # a young lock of the agent's is worth the wait
     wait(max([APART, *(min(MIN_AGE, MIN_AGE - time.time() + lock.made) + 0.1 for lock in waiting)]))
     second = find(repository)
     reasons = reasons_to_keep(repository, second, ended)
@@ -224,7 +225,7 @@ def _id(path: str) -> file_identity.FileId:
 
 
 def _places(names: list[str]) -> frozenset[file_identity.FileId]:
-    """What these directories are; one that is not there (a worktree that was moved) has no git in it."""
+    """The identities of these directories; a missing one (a moved worktree) has no git in it."""
     found = set()
     for name in names:
         try:
@@ -244,7 +245,7 @@ def _refuse_foreign(directory: int, path: str) -> None:
 
 
 def _locks(git_dir: str, names: re.Pattern[str], *, shared: bool) -> Iterator[Lock]:
-    """Its lock files by those names, and those of its refs; whoever takes one away meanwhile is welcome."""
+    """Its lock files with those names, and those of its refs; files that vanish meanwhile are skipped."""
     with ExitStack() as stack:
         top = paths.open_directory(git_dir)
         stack.callback(os.close, top)
@@ -289,7 +290,7 @@ def _open_area(stack: ExitStack, common: str, holder: str) -> int:
 
 
 def _move(lock: Lock, common: str, area: int, outcome: Outcome) -> str | None:
-    """Rename it; what turns out to be another file goes back. Why it stays, or None."""
+    """Rename it; if it turns out to be another file, put it back. Returns why it stays, or None."""
     above, _, name = lock.name.rpartition("/")
     prefix = os.path.relpath(lock.git_dir, common)
     flat = "+".join([*(prefix.split("/") if prefix != "." else []), *lock.name.split("/")])[-200:]

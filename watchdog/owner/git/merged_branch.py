@@ -1,8 +1,8 @@
-"""The branch of a worktree that was put away: it stays, or, where the owner wants that and nothing is lost, goes.
+"""The branch of a worktree that was moved to the trash: kept, or deleted if the owner wants that and nothing is lost.
 
-It goes only by compare-and-set, in one transaction with the ref that holds its tip (`update-ref --stdin`: either both
-are what they were or nothing happens), and only when that is a branch of another name or a tag. A remote's copy of the
-same name is none: it goes with the remote's branch, and then nothing holds the commits.
+It is deleted only by compare-and-set, in one transaction with the ref that holds its tip (`update-ref --stdin`: if
+either has changed, nothing happens), and only if that is a branch of another name or a tag. A remote's copy of the same
+name does not count: it disappears with the remote's branch, and then nothing holds the commits.
 """
 
 import os
@@ -18,14 +18,14 @@ LOG = "branch.log"  # the branch's reflog, in the container: git deletes it with
 
 
 def after(git: Git, manifest: Manifest, container: int, merged: str) -> str:
-    """Keep or delete the branch; `merged` is `keep` or `delete`. What became of it, in words. Never raises for a git
-    that refuses: the branch then stays.
+    """Keep or delete the branch; `merged` is `keep` or `delete`. Returns a description. A failing git is not raised:
+    the branch then stays.
     """
     branch = manifest.branch
     if branch is None:
         return "it had no branch"
     short = branch.removeprefix("refs/heads/")
-    if merged != "delete" or branch == short:  # HEAD may be on a tag, or on a remote's branch: none of ours to delete
+    if merged != "delete" or branch == short:  # HEAD may be on a tag or a remote's branch, which we do not delete
         return f"its branch {short} stays"
     try:
         return _delete(git, branch, short, manifest, container)
@@ -54,16 +54,16 @@ def _delete(git: Git, branch: str, short: str, manifest: Manifest, container: in
     if os.path.isfile(log) and not os.path.lexists(copied):
         copy_tree.copy_file(log, copied)
     at = git.run("rev-parse", "--verify", holding[0]).strip()
-    git.run("merge-base", "--is-ancestor", tip, at)  # still, and below it is looked at once more
+    git.run("merge-base", "--is-ancestor", tip, at)  # checked again; the transaction below checks once more
     git.run("update-ref", "--stdin", stdin=f"verify {holding[0]} {at}\ndelete {branch} {tip}\n")
     return f"its branch {short} was deleted: {holding[0]} holds it"
 
 
 def bring_log(common: str, branch: str, container: int) -> None:
-    """The reflog of a branch that was made again, as it was when the branch was deleted."""
+    """Restore the reflog of a recreated branch to what it was when the branch was deleted."""
     copied, log = os.path.join(paths.real_path(container), LOG), os.path.join(common, "logs", branch)
     if os.path.isfile(copied):
         os.makedirs(os.path.dirname(log), exist_ok=True)
-        if os.path.isfile(log):  # git has just begun a new one, with the one line of our making it
+        if os.path.isfile(log):  # git has just started a new one, with one line for the creation
             os.unlink(log)
         copy_tree.copy_file(copied, log)

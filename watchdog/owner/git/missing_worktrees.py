@@ -1,8 +1,8 @@
-"""Git's entry of a worktree whose directory was deleted: its branch counts as checked out there for ever.
+"""Removes git's entry of a worktree whose directory was deleted, as its branch would count as checked out for ever.
 
-It goes, that entry alone, by `git.entries`. Only when it is the one that the agent's tree had
-(`core.sites`), the directory above is still the same (a disk that is not mounted is no deletion), no lock was put
-it, and nothing is held by it alone: what was committed there the branch holds, which stays, or another ref.
+Only that entry is removed (`git.entries`), and only if it is the one that the agent's tree had (`core.sites`), the
+parent directory is still the same (an unmounted disk is not a deletion), it is not locked, and it alone holds nothing:
+what was committed there is in the branch, which stays, or in another ref.
 """
 
 import os
@@ -16,12 +16,12 @@ from watchdog.owner import paths, sites, trash
 from watchdog.owner.git import entries, worktree_locks, worktree_trash, worktrees
 from watchdog.owner.git.git import Git, checkout_of
 
-SECONDS = 60.0  # for all of git's answers together; with no tree to look through they are few
+SECONDS = 60.0  # for all git runs together; without a tree to read there are few
 
 
 @dataclass(frozen=True, slots=True)
 class MissingWorktree:
-    """An entry that may go."""
+    """An entry that may be removed."""
 
     path: str
     common: str
@@ -30,10 +30,10 @@ class MissingWorktree:
     branch: str | None
 
     def drop(self, agent_id: str) -> str:
-        """Take it out of git's list and delete it; what was done, in words.
+        """Remove it from git's list and delete it; return a description.
 
-        A run that is killed leaves it to the reaper, as a container that is being deleted. Raises as
-        `entries.take_out` and `containers.open_bin`.
+        If this is killed, the reaper finishes the deletion of the container. Raises as `entries.take_out` and
+        `worktree_trash.open_bin`.
         """
         with ExitStack() as stack:
             trash_bin = worktree_trash.open_bin(stack, self.common)
@@ -47,9 +47,9 @@ class MissingWorktree:
 
 
 def proved(known: KnownSite, parent: int, path: str) -> MissingWorktree | None:
-    """The entry, when nothing is lost with it; None when there is none, or nothing is known of it.
+    """The entry, if nothing is lost with it; None if there is none, or nothing is known of it.
 
-    `parent`: the open directory above. Raises PathRefused with why it stays; OSError, OwnerCallFailed.
+    `parent`: the open parent directory. Raises PathRefused with the reason to keep it; OSError, OwnerCallFailed.
     """
     site = known.site
     if site is None or site.entry is None or site.common is None or site.above is None:
@@ -72,7 +72,7 @@ def proved(known: KnownSite, parent: int, path: str) -> MissingWorktree | None:
 
 
 def _entry(common: str, path: str, made: tuple[int, int | None]) -> str | None:
-    """The one of that very directory, which points to `path`."""
+    """The entry with that identity that points to `path`."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(os.path.join(common, "worktrees")):
             place = os.path.join(common, "worktrees", name)
@@ -87,7 +87,7 @@ def _entry(common: str, path: str, made: tuple[int, int | None]) -> str | None:
 
 
 def _reasons(git: Git, own: Git, tree: worktrees.Linked) -> list[str]:
-    """Why it stays, in words."""
+    """Reasons to keep it."""
     found = []
     with suppress(FileNotFoundError):
         if not worktree_locks.ended_maker(lock := _lock(tree.git_dir), tree.git_dir):

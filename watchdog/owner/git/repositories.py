@@ -1,8 +1,8 @@
-"""Whether a repository lies inside a directory, at any depth, or around it.
+"""Finds repositories inside a directory, at any depth, or around it.
 
-What a repository holds only its own git knows; whoever would delete a directory asks here first. It looks by
-descriptors, through no link, with few of them open however deep the tree is. It changes nothing but the mode of an own
-directory that it could not list, and puts that back.
+Only git knows what a repository holds, so this is checked before a directory is deleted. It works by descriptors,
+without following links, with few of them open at any depth. It changes nothing except the mode of an own directory that
+it could not list, which it restores.
 
 Tests: tests/owner/hooks/test_temp_dir.py.
 """
@@ -17,21 +17,20 @@ from watchdog import file_identity
 from watchdog.errors import PathRefused
 from watchdog.owner import paths
 
-# Names looked at; beyond, it cannot be known what is there within a hook's deadline (a busy disk lists 100,000 a
-# second).
+# Names checked; more cannot be checked within a hook's deadline (a busy disk lists 100,000 a second).
 ENTRIES_LIMIT = 4_000_000
-LISTING = 0o500  # what the owner needs to list a directory and to look up names in it
+LISTING = 0o500  # mode bits that the owner needs to list a directory and to look up names in it
 # Names that together make a directory a git dir (gitrepository-layout(5)); the second is a linked worktree's entry.
 GIT_DIRS = (frozenset({"HEAD", "objects", "refs"}), frozenset({"HEAD", "commondir"}))
 POINTER = ".git"  # a checkout's git dir, or the file that names it (worktree, submodule)
-# Others' (jj, Mercurial, Subversion, Breezy, Darcs, Pijul, Fossil): what they hold only their own programs know.
+# Other systems (jj, Mercurial, Subversion, Breezy, Darcs, Pijul, Fossil): only their own programs know what they hold.
 OTHERS = frozenset({".jj", ".hg", ".svn", ".bzr", "_darcs", ".pijul", ".fslckout", "_FOSSIL_"})
 POINTERS = OTHERS | {POINTER}
 
 
 @dataclass(slots=True)
 class _Level:
-    """One directory on the way down, and where to go from it."""
+    """One directory on the way down, and its subdirectories still to visit."""
 
     name: str
     file_id: file_identity.FileId
@@ -44,11 +43,11 @@ Notice = Callable[[int, os.DirEntry[str]], None]  # the directory's descriptor a
 def inside(
     directory: int, limit: int = ENTRIES_LIMIT, notice: Notice | None = None, *, opening: bool = True
 ) -> str | None:
-    """Where the first repository lies, relative to `directory` (`.` for itself); None when there is none.
+    """The path of the first repository, relative to `directory` (`.` for itself); None if there is none.
 
-    Raises PathRefused when more than `limit` names lie in there, a part cannot be read or lies on another mount, or it
-    changes meanwhile. `notice` is called with every entry on the way, and may raise. Without `opening` an own directory
-    that cannot be listed is passed over: to open it up, and close it again, changes its ctime.
+    Raises PathRefused if it has more than `limit` names, a part cannot be read or is on another mount, or it changes
+    meanwhile. `notice` is called with each entry on the way, and may raise. Without `opening` an own directory that
+    cannot be listed is skipped: changing its mode temporarily would change its ctime.
     """
     levels: list[_Level] = []
     current, seen, name = os.dup(directory), 0, "."
@@ -71,7 +70,7 @@ def inside(
                         current = _replaced(current, _up(current, levels[-1]))
                     name = levels[-1].below.pop()
                     below = _down(current, name)
-                    if not opening and _is_closed(os.fstat(below)):  # nor is there a way up from it, but for root
+                    if not opening and _is_closed(os.fstat(below)):  # from such a directory only root could go up again
                         os.close(below)
                         below = None
                 current = _replaced(current, below)
@@ -80,7 +79,7 @@ def inside(
 
 
 def around(parent: int, levels: int) -> str | None:
-    """The nearest of `parent` and its `levels` - 1 next parents that is a checkout or a git dir; None without one."""
+    """The nearest checkout or git dir among `parent` and its `levels` - 1 next parents; None if there is none."""
     current = os.dup(parent)
     try:
         for _ in range(levels):
@@ -108,12 +107,12 @@ def _replaced(old: int, new: int) -> int:
 
 
 def _is_closed(status: os.stat_result) -> bool:
-    """Whether it is our own, and we may not list it."""
+    """Whether it is our own but we may not list it."""
     return status.st_mode & LISTING != LISTING and status.st_uid == os.geteuid()
 
 
 def _open_up(directory: int, opened: ExitStack) -> None:
-    """A directory of our own that may not be listed can be for as long as `opened` lasts; its mode comes back."""
+    """Make a directory of our own listable until `opened` is closed, which restores its mode."""
     status = os.fstat(directory)
     if not _is_closed(status):
         return
@@ -126,7 +125,7 @@ def _open_up(directory: int, opened: ExitStack) -> None:
 
 
 def _look(directory: int, level: _Level, seen: int, limit: int, notice: Notice | None) -> tuple[bool, int]:
-    """Whether this directory is a git dir or a checkout; notes the directories below it."""
+    """Whether this directory is a git dir or a checkout; records its subdirectories."""
     telling: set[str] = set()
     with _listed(directory, level.name) as entries:
         for entry in entries:
@@ -167,7 +166,7 @@ def _down(directory: int, name: str) -> int:
 
 
 def _up(directory: int, level: _Level) -> int:
-    """The directory that we came from, or PathRefused when it is another one now."""
+    """The directory that we came from; PathRefused if it is another one now."""
     above = os.open("..", paths.STEP, dir_fd=directory)
     if file_identity.file_id(above) != level.file_id:
         os.close(above)

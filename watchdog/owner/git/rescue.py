@@ -1,14 +1,14 @@
-"""A verified copy of a worktree's work in its repository, made before the tree is moved: refs that outlive the trash.
+"""Makes a verified copy of a worktree's work in its repository before the tree is moved: refs that outlive the trash.
 
 Below `refs/agent-watchdog/rescue/AGENT/`:
-    head      the commit that HEAD is at
-    files     tracked and untracked files as they lie on disk: no filter, no line ending is changed; those of git-lfs
-              that are as a commit of another ref has them stay pointers, since the store has their content (`lfs`)
+    head      the commit of HEAD
+    files     tracked and untracked files as on disk, without filters or changed line endings; git-lfs files that
+              equal those in a commit of another ref stay pointers, since the store has their content (`lfs`)
     index     what is staged; index-1 to index-3: the sides of unresolved conflicts
-    held      every commit and object that only this worktree held (`held`)
-each a commit; `files` and `index` only where they differ from HEAD. All are made by plumbing that runs no hook, no
-filter and no gpg, and are set by one transaction. Then all content is read from disk again and compared with what git
-gives back for it; nothing may be moved before that. Ignored files are not in them: they stay with the tree in trash.
+    held      all commits and objects that only this worktree holds (`unshared_objects`)
+Each is a commit; `files` and `index` exist only if they differ from HEAD. All are made by plumbing that runs no hook,
+filter or gpg, and are set in one transaction. Then all content is read from disk again and compared with what git
+returns; nothing may be moved before that. Ignored files are not included: they stay with the tree in the trash.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from watchdog.owner.git import unshared_objects as held
 from watchdog.owner.git.git import WRITER, Git
 from watchdog.owner.git.worktrees import Linked, Stage
 
-INDEX = "rescue.index"  # git's own temporary index, in the container
+INDEX = "rescue.index"  # a temporary index, in the container
 LINKS = "rescue.links"  # targets of symbolic links, to be hashed like files
 
 Stamp = tuple[int, ...]
@@ -34,15 +34,15 @@ Stamp = tuple[int, ...]
 
 @dataclass(slots=True)
 class TreeSnapshot:
-    """One look at the tree on disk: what may be saved, and whether anything changes meanwhile."""
+    """The tree on disk at one time: what can be saved, and stamps that show whether anything changes meanwhile."""
 
     files: dict[str, int] = field(default_factory=dict)  # path -> st_mode, of regular files and links
-    stamps: dict[str, Stamp] = field(default_factory=dict)  # of these, and of the directories above them
+    stamps: dict[str, Stamp] = field(default_factory=dict)  # of these, and of their parent directories
 
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """`refs`: name -> commit; `look` is what they were compared with."""
+    """`refs`: name -> commit; `look` is the snapshot that they were compared with."""
 
     refs: dict[str, str]
     look: TreeSnapshot
@@ -51,7 +51,7 @@ class Rescued:
 def save(git: Git, tree: Linked, directory: int, container: int, agent_id: str) -> Rescued:
     """Save all work of the worktree that is open as `directory`. Changes nothing in it.
 
-    Raises OwnerCallFailed, PathRefused or OSError when anything is not as it should be; then nothing may be moved.
+    Raises OwnerCallFailed, PathRefused or OSError if anything is wrong; then nothing may be moved.
     """
     git.write_like(os.path.join(tree.common, "objects"))
     seen = look(directory, listed(git))
@@ -83,12 +83,12 @@ def save(git: Git, tree: Linked, directory: int, container: int, agent_id: str) 
 
 
 def drop(git: Git, agent_id: str) -> None:
-    """The tree stays where it is after all: its copy goes. Raises OwnerCallFailed."""
+    """Delete the copy, as the tree stays after all. Raises OwnerCallFailed."""
     _set(git, agent_id, {})
 
 
 def look(directory: int, names: Iterable[str]) -> TreeSnapshot:
-    """Which of these paths are files or links on disk, reached through no link. Raises PathRefused, OSError."""
+    """Which of these paths are files or links on disk, reached without links. Raises PathRefused, OSError."""
     found = TreeSnapshot()
     with _Parents(directory) as parents:
         for name in names:
@@ -98,18 +98,18 @@ def look(directory: int, names: Iterable[str]) -> TreeSnapshot:
             try:
                 status = os.stat(os.path.basename(name), dir_fd=parent, follow_symlinks=False)
             except FileNotFoundError:
-                continue  # deleted, which is a change that the tree in `files` shows
+                continue  # deleted: the tree in `files` shows that
             if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                 found.files[name] = status.st_mode
                 found.stamps[name] = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
                 above = os.fstat(parent)
-                # A directory's ctime changes when it is moved, its mtime with each name in it.
+                # A directory's ctime changes when it is moved, its mtime when a name in it changes.
                 found.stamps[os.path.dirname(name) + "/"] = (above.st_ino, above.st_mtime_ns)
     return found
 
 
 class _Parents:
-    """The directory of one path after the other, opened step by step; neighbours share it."""
+    """Opens the parent directories of successive paths step by step; neighbouring paths share one."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -124,7 +124,7 @@ class _Parents:
             os.close(self._fd)
 
     def of(self, path: str) -> int | None:
-        """The open directory that holds `path`; None when it is none, or lies behind a link."""
+        """The open parent directory of `path`; None if it does not exist or is behind a link."""
         place = os.path.dirname(path)
         if place != self._place:
             self.__exit__()
@@ -139,7 +139,7 @@ class _Parents:
         return self._fd
 
     def must(self, path: str) -> int:
-        """The same where it was there a moment ago. Raises OwnerCallFailed."""
+        """The same for a path that existed a moment ago. Raises OwnerCallFailed."""
         parent = self.of(path)
         if parent is None:
             raise OwnerCallFailed("changed", "the worktree changed while it was saved")
@@ -153,9 +153,9 @@ def listed(git: Git) -> list[str]:
 
 
 def _pointers(git: Git, tree: Linked) -> dict[str, tuple[str, bytes]]:
-    """LFS files whose content need not be copied: the pointer's blob, and the SHA-256 of what it names.
+    """LFS files whose content need not be copied: the pointer's blob, and the SHA-256 of the content.
 
-    `git lfs prune` deletes content that only a rescue ref names: so HEAD must be another ref's, too.
+    `git lfs prune` deletes content that only a rescue ref names, so another ref must contain HEAD too.
     """
     if tree.head is None or not worktrees.holders(git, tree.head, None):
         return {}
@@ -172,7 +172,7 @@ def _pointers(git: Git, tree: Linked) -> dict[str, tuple[str, bytes]]:
 def _written(
     git: Git, directory: int, container: int, seen: TreeSnapshot, pointers: dict[str, tuple[str, bytes]]
 ) -> list[Stage]:
-    """Every file and link as a blob in the object store, by its bytes on disk; those of `pointers` are there."""
+    """Write all files and links as blobs, by their bytes on disk; those in `pointers` exist already."""
     files = [name for name, mode in seen.files.items() if stat.S_ISREG(mode) and name not in pointers]
     links = [name for name, mode in seen.files.items() if stat.S_ISLNK(mode)]
     written: list[Stage] = []
@@ -195,7 +195,7 @@ def _written(
 
 
 def _quoted(path: str) -> str:
-    """As git reads a name with anything in it (quote.c, unquote_c_style)."""
+    """A name quoted as git reads it (quote.c, unquote_c_style)."""
     plain = (chr(byte) if 32 < byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in os.fsencode(path))
     return f'"{"".join(plain)}"'
 
@@ -226,7 +226,7 @@ def _unlink(name: str, directory: int) -> None:
 
 
 def _commit(git: Git, tree: str, parents: Iterable[str], words: str, more: Iterable[str] = ()) -> str:
-    """A commit object of ours. Written as text: `commit-tree` wants a name configured, and parents in its arguments."""
+    """Write a commit object as text: `commit-tree` needs a configured name, and takes parents as arguments."""
     who = f"{WRITER} <{WRITER}@localhost> {int(time.time())} +0000"
     head = [f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}"]
     plain = words.encode("ascii", "backslashreplace").decode()
@@ -235,7 +235,7 @@ def _commit(git: Git, tree: str, parents: Iterable[str], words: str, more: Itera
 
 
 def _unusual(git: Git, directory: int, seen: TreeSnapshot) -> list[str]:
-    """What a tree object cannot say: modes other than 644 and 755, and empty directories; recorded in the message."""
+    """What a tree object cannot express: modes other than 644 and 755, and empty directories; for the message."""
     lines = []
     for name, mode in seen.files.items():
         if stat.S_ISREG(mode) and stat.S_IMODE(mode) not in (0o644, 0o755):
@@ -252,7 +252,7 @@ def _unusual(git: Git, directory: int, seen: TreeSnapshot) -> list[str]:
 
 
 def _set(git: Git, agent_id: str, refs: dict[str, str]) -> None:
-    """Have exactly these rescue refs for the agent, by one transaction against what was there (git-update-ref(1))."""
+    """Set the agent's rescue refs to exactly these, in one transaction against the old ones (git-update-ref(1))."""
     lines = git.run(
         "for-each-ref", "--format=%(objectname) %(refname)", f"{worktree_trash.RESCUE}{agent_id}/"
     ).splitlines()
@@ -266,14 +266,12 @@ def _set(git: Git, agent_id: str, refs: dict[str, str]) -> None:
 def _verify(
     git: Git, directory: int, seen: TreeSnapshot, on_disk: str, refs: dict[str, str], pointed: dict[str, bytes]
 ) -> None:
-    """Compare what git gives back, or what its pointers name, with what lies on disk now; see that nothing is missing.
+    """Compare what git returns, or its pointers name, with the disk; check that nothing is missing.
 
     Raises OwnerCallFailed.
     """
     tips = "".join(f"{commit}\n" for commit in refs.values())
-    git.run(
-        "rev-list", "--objects", "--quiet", "--stdin", *held.OTHERS, stdin=tips
-    )  # dies of an object that is missing
+    git.run("rev-list", "--objects", "--quiet", "--stdin", *held.OTHERS, stdin=tips)  # fails if an object is missing
     saved: dict[str, tuple[int, str]] = {}
     for line in git.run("ls-tree", "-r", "-z", "--full-tree", on_disk).split("\0"):
         words, tab, path = line.partition("\t")
@@ -293,7 +291,7 @@ def _verify(
 
 
 def _digests(directory: int, seen: TreeSnapshot) -> Iterator[tuple[str, bytes, int]]:
-    """(path, SHA-256 of its bytes, st_mode), read through no link."""
+    """Yield (path, SHA-256 of its bytes, st_mode), without following links."""
     with _Parents(directory) as parents:
         for path in seen.files:
             parent, name = parents.must(path), os.path.basename(path)

@@ -1,16 +1,16 @@
-"""Brings a worktree back from the trash: its entry, its tree, its branch, byte for byte.
+"""Restores a worktree from the trash: its entry, its tree, its branch, byte for byte.
 
-It works from what lies in the repository, no registry and no daemon's memory: a container (`containers`) is enough.
-1. The plan is written into the container: where to, under which entry, on which branch. Where path or branch are taken
-   meanwhile they are `PATH.restored` and `BRANCH.restored`: nothing that is there is replaced.
-2. The branch comes back if it is gone, by compare-and-set.
-3. The entry comes back by one rename, locked meanwhile, so that no `git worktree prune` takes it.
-4. The tree comes back by one rename; git's own list confirms it; the lock goes.
-5. The rest of the container goes. The rescue refs stay: they cost little, and deleting them is the owner's to do.
+It needs only what is in the repository, no registry and no daemon: a container (`worktree_trash`) is enough.
+1. The plan is written into the container: path, entry and branch. If path or branch are taken by now, they become
+   `PATH.restored` and `BRANCH.restored`: nothing existing is replaced.
+2. The branch is recreated if it is gone, by compare-and-set.
+3. The entry is restored by one rename, locked meanwhile, so that no `git worktree prune` removes it.
+4. The tree is restored by one rename; git's own list confirms it; the lock is removed.
+5. The rest of the container is deleted. The rescue refs stay: they cost little, and only the owner deletes them.
 
-A run killed at any point is finished by the next. Both of git's pointers are written in the container, where no other
-else comes, and through no link, since an entry may have come there with links in it. `git worktree repair` writes to
-what whatever lies at the path by then leads to.
+A run killed at any point is finished by the next one. Both of git's pointers are written in the container, which no
+other process touches, and without following links, as an entry may contain links. `git worktree repair` would write to
+whatever the path leads to by then.
 """
 
 import errno
@@ -31,13 +31,13 @@ PLAN = "restore.json"
 BACK = "entry.back"
 ADDED = ".restored"
 LOCK = "agent-watchdog is restoring it"
-NAMES = 5  # ignored files that a list tells of each container
-SHORTEST = 4  # characters of an id that may stand for it
+NAMES = 5  # ignored files listed per container
+SHORTEST = 4  # characters of an id that are accepted as its abbreviation
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where it goes. `branch`: that HEAD is on afterwards (refs/heads/…), None for a HEAD that is left as it is."""
+    """The destination. `branch`: HEAD's branch afterwards (refs/heads/…); None: HEAD is left as it is."""
 
     path: str
     entry: str
@@ -45,7 +45,7 @@ class Plan:
 
 
 def commons(places: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The git common dirs of the repositories that these directories lie in, each once, and why others have none."""
+    """The git common dirs of the repositories that contain these directories, each once; and problems."""
     found: dict[str, None] = {}
     problems = []
     for place in places:
@@ -59,8 +59,8 @@ def commons(places: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _around(place: str) -> str:
-    """The checkout or git dir that the directory is, or lies in. Raises OSError, PathRefused."""
-    fd = os.open(place, paths.STEP & ~os.O_NOFOLLOW)  # the owner's own word for it, links and all
+    """The checkout or git dir that is, or contains, the directory. Raises OSError, PathRefused."""
+    fd = os.open(place, paths.STEP & ~os.O_NOFOLLOW)  # the owner named it, so links are followed
     try:
         top = repositories.around(fd, place.count("/") + 1)
     finally:
@@ -71,14 +71,14 @@ def _around(place: str) -> str:
 
 
 def restorable(places: list[str]) -> dict[str, object]:
-    """What the trash of these repositories holds, and rescue refs whose trash has gone already.
+    """A helper call: what the trash of these repositories holds, and rescue refs whose trash is already deleted.
 
-    The helper's call; `places` are directories in them, or their common dirs.
+    `places` are directories in the repositories, or their common dirs.
     """
     found: list[dict[str, object]] = []
     remembered = [place for place in places if os.path.isdir(worktree_trash.bin_of(place))]
     known, problems = commons(place for place in places if place not in remembered)
-    for common in dict.fromkeys([*map(os.path.realpath, remembered), *known]):  # those need no git to be listed
+    for common in dict.fromkeys([*map(os.path.realpath, remembered), *known]):  # `remembered` needs no git to be listed
         try:
             manifests = list(_manifests(common))
             for one in manifests:
@@ -106,7 +106,7 @@ def _place(common: str, agent_id: str) -> str:
 
 
 def _unrecorded(common: str, known: Collection[str]) -> list[str]:
-    """Containers that hold a tree, and no record of where it came from: nothing deletes or restores those."""
+    """Containers with a tree but without a record of its origin: they are neither deleted nor restored."""
     with ExitStack() as stack:
         try:
             trash_bin = worktree_trash.open_bin(stack, common, create=False)
@@ -124,14 +124,14 @@ def _unrecorded(common: str, known: Collection[str]) -> list[str]:
 
 
 def _shown(manifest: Manifest, common: str, names: Sequence[str]) -> dict[str, object]:
-    """A container for a list: a few names of the work in it, since the answer has to be short."""
+    """A container for a list, with only a few names of the work in it, as the answer has to be short."""
     few = {"ignored": names[:NAMES], "ignored_count": len(names)}
     told = {key: value for key, value in asdict(manifest).items() if key not in ("copies", "rebuildable")}
     return {**told, **few, "common": common, "restorable": True}
 
 
 def restore(wanted: str, places: list[str], dry_run: bool = False) -> dict[str, object]:
-    """Bring one back; the helper's call. `wanted`: an agent's id, its beginning, or its name where only one has it.
+    """A helper call: restore one. `wanted`: an agent's id, the start of it, or a name that is unique.
 
     Raises OwnerCallFailed (`not_there`, `ambiguous`, `only_refs`, `not_restored`), PathRefused, OSError.
     """
@@ -151,7 +151,7 @@ def restore(wanted: str, places: list[str], dry_run: bool = False) -> dict[str, 
 
 
 def _manifests(common: str) -> Iterator[Manifest]:
-    """Of all containers that hold a tree, or whose tree a killed restore has moved back already."""
+    """The manifests of containers that hold a tree, or whose tree a killed restore has already moved."""
     with ExitStack() as stack:
         try:
             trash_bin = worktree_trash.open_bin(stack, common, create=False)
@@ -193,7 +193,7 @@ def _only_refs(known: list[str], wanted: str) -> None:
 
 
 class _Restoring:
-    """One container on its way back."""
+    """The restore of one container."""
 
     def __init__(self, common: str, manifest: Manifest, container: int) -> None:
         self._common = common
@@ -203,7 +203,7 @@ class _Restoring:
         self._git.write_like(os.path.join(common, "objects"))
 
     def run(self, dry_run: bool) -> dict[str, object]:
-        """All of it, or only what would be done."""
+        """Do all of it, or with `dry_run` only report what would be done."""
         raw = trash.read_json(self._container, PLAN)
         plan = Plan(str(raw["path"]), os.path.basename(str(raw["entry"])), _text(raw["branch"])) if raw else None
         there = worktree_trash.has_tree(self._container)
@@ -236,7 +236,7 @@ class _Restoring:
         words = f"{how}: {plan.path}" + (f" ({'; '.join(told)})" if told else "")
         return {"agent_id": manifest.agent_id, "name": manifest.name, "message": words, **where}
 
-    # -- where to
+    # -- the destination
 
     def _planned(self) -> Plan:
         manifest = self._manifest
@@ -260,7 +260,7 @@ class _Restoring:
         return os.path.join(self._common, "worktrees", name)
 
     def _free_branch(self) -> str | None:
-        """The branch itself where it is at its commit, or gone, and checked out nowhere; else a new one."""
+        """The branch itself if it is at its commit or gone, and not checked out; else a new name."""
         branch, head = self._manifest.branch, self._manifest.head
         if branch is None:
             return None
@@ -272,10 +272,10 @@ class _Restoring:
     def _at(self, ref: str) -> str:
         return self._git.run("rev-parse", "--verify", "--quiet", ref, good=(0, 1)).strip()
 
-    # -- back, step by step
+    # -- the steps
 
     def _take_back(self, plan: Plan) -> None:
-        """Undo what a killed run has done before it moved the tree: the plan is made again."""
+        """Undo what a killed run did before it moved the tree, as a new plan is made."""
         place = self._entry(plan.entry)
         with suppress(OSError):
             with open(os.path.join(place, "locked"), encoding="utf-8", errors="replace") as words:
@@ -321,7 +321,7 @@ class _Restoring:
             os.close(parent)
 
     def _confirm(self, plan: Plan) -> None:
-        """Git says that it is the worktree at that place. Raises OwnerCallFailed; asked again, it is gone on with."""
+        """Check that git lists the worktree there. Raises OwnerCallFailed; the next call continues from here."""
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(self._entry(plan.entry), "locked"))
         tree = worktrees.find(Git(plan.path, GIT_SECONDS), plan.path)
@@ -329,7 +329,7 @@ class _Restoring:
             raise OwnerCallFailed("not_restored", f"{plan.path} is there, but git takes {tree.git_dir} for its entry")
 
     def _leave(self) -> None:
-        """What is left in the container is a copy."""
+        """Delete the rest of the container: it is only a copy."""
         with ExitStack() as stack:
             trash_bin = worktree_trash.open_bin(stack, self._common, create=False)
             name = worktree_trash.give_up(trash_bin, self._manifest.agent_id)
@@ -355,9 +355,9 @@ def _text(value: object) -> str | None:
 
 
 def _point(file: str, before: str, place: str, target: str) -> None:
-    """One of git's pointers, read at `place`; one that leads to `target`, by a relative way too, stays as it is.
+    """Write one of git's pointers, relative to `place`, unless it already leads to `target`, also by a relative path.
 
-    A link in its place is no pointer: it is replaced, not followed.
+    A link of that name is replaced, not followed.
     """
     with suppress(OSError, UnicodeDecodeError):
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -368,7 +368,7 @@ def _point(file: str, before: str, place: str, target: str) -> None:
 
 
 def _write(path: str, words: str) -> None:
-    """One line of git's own, as it writes them; what lies there by that name is replaced, a link not followed."""
+    """Write a one-line file as git does; an existing one is replaced, a link not followed."""
     beside = f"{path}.new"
     with suppress(FileNotFoundError):
         os.unlink(beside)
@@ -380,7 +380,7 @@ def _write(path: str, words: str) -> None:
 
 
 def _mode(path: str) -> int:
-    """Of the file that is replaced; of a new one as git gives it."""
+    """The mode of the file that is replaced; for a new one git's default."""
     with suppress(FileNotFoundError):
         status = os.lstat(path)
         if stat.S_ISREG(status.st_mode):

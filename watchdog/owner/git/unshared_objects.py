@@ -1,8 +1,8 @@
-"""What git's object store holds for one worktree alone: what HEAD's reflog, a running merge or rebase, a bisect, the
-index and its stashes name, and no branch, remote branch or tag does.
+"""Finds git objects that only one worktree holds: those that HEAD's reflog, a running merge or rebase, a bisect, the
+index and its stashes name, and no branch, remote branch or tag reaches.
 
-It only looks. Ids are taken from every small file of the entry: whatever git keeps there is found without knowing its
-format, and what only looks like an id is no object (cat-file says so).
+Read-only. Ids are taken from all files of the entry, so that anything git keeps there is found without knowing its
+format; cat-file sorts out what only looks like an id.
 
 Tests: tests/owner/git/test_rescue.py.
 """
@@ -18,13 +18,13 @@ from watchdog.owner.git import worktrees
 from watchdog.owner.git.git import Git
 
 OBJECT = re.compile(rb"(?<![0-9a-f])(?:[0-9a-f]{64}|[0-9a-f]{40})(?![0-9a-f])")
-FILE_LIMIT = 256 << 20  # bytes of one of its files, a reflog say
+FILE_LIMIT = 256 << 20  # bytes of one file, such as a reflog
 OTHERS = ("--not", "--branches", "--remotes", "--tags")
 
 
 @dataclass(slots=True)
 class UnsharedObjects:
-    """`tips`: commits that with HEAD reach all that nothing else holds. `loose`: other objects, (mode, type, id)."""
+    """`tips`: commits that, with HEAD, reach everything that nothing else holds. `loose`: other objects."""
 
     tips: list[str] = field(default_factory=list)
     loose: list[tuple[str, str, str]] = field(default_factory=list)
@@ -55,7 +55,7 @@ def only_here(git: Git, tree: worktrees.Linked) -> UnsharedObjects:
 
 
 def _named(git_dir: str) -> set[str]:
-    """Whatever looks like an object's id in the entry's files, but for the index, which git reads to us."""
+    """Everything that looks like an object id in the entry's files, except the index, which git reads for us."""
     found: set[str] = set()
     for directory, _, files in paths.below(git_dir, onerror=_raise):
         for name in files:
@@ -76,6 +76,6 @@ def _raise(error: OSError) -> None:
 
 
 def _resolved(git: Git) -> set[str]:
-    """The sides of conflicts that are resolved already: the index keeps them to undo that."""
+    """The sides of resolved conflicts: the index keeps them so that the resolution can be undone."""
     lines = git.run("ls-files", "--resolve-undo", "-z").split("\0")
     return {line.split(" ")[1] for line in lines if "\t" in line}

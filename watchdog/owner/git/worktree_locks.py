@@ -1,12 +1,12 @@
-"""Locks of worktrees (`git worktree lock --reason TEXT`): one whose text proves that its maker has ended is none.
+"""Locks of worktrees (`git worktree lock --reason TEXT`): a lock is stale if its text proves that its maker has exited.
 
-Programs lock the worktree of an agent for as long as they live and write who they are into the reason (`FORMS`). One
-that was killed takes nothing back. Only a text that is such a form from its first character to its last says who made
-the lock: any other word in it makes it a person's, which holds until it is taken away, whatever numbers it names.
+Programs lock an agent's worktree while they run and write their identity into the reason (`FORMS`). A killed program
+leaves its lock. Only a text that matches such a form completely identifies the maker: with any other word in it the
+lock counts as a person's, which holds until it is removed, whatever numbers it names.
 
-Proved means: no process has that number here, nor in a container of this host; or the one that has it was started after
-the maker, by ticks since boot (field 22 of /proc/PID/stat). A start that cannot be that is of another boot or host or
-in another unit, and proves nothing. Nor does anything where we see only a part of this host's processes.
+It is proved if no process has that pid here or in a container of this host; or if the process that has it was started
+after the maker, by ticks since boot (field 22 of /proc/PID/stat). An impossible start is from another boot or host or
+in another unit, and proves nothing. Nor is anything proved if only some of this host's processes are visible.
 """
 
 import os
@@ -18,8 +18,8 @@ from watchdog.owner import paths, proc_files
 
 _PID = "(?P<pid>[1-9][0-9]{0,9})"
 FORMS = (
-    # Claude Code, which names its `agent`s and `session`s without spaces; the start is left out by older versions, and
-    # no ticks on other systems ("Fri Jun 19 21:37:40 2026").
+    # Claude Code, which names its `agent`s and `session`s without spaces; older versions omit the start, and on other
+    # systems it is not in ticks ("Fri Jun 19 21:37:40 2026").
     re.compile(
         rf"claude (?:agent|session) [\w./+@…-]{{1,255}} \(pid {_PID}(?: start (?P<ticks>[1-9][0-9]{{0,18}}))?\)"
     ),
@@ -30,9 +30,9 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def ended_maker(reason: str, git_dir: str) -> str:
-    """In words which process made the lock, where it is proved to have ended; "" where nothing proves that.
+    """Describe the process that made the lock if it is proved to have exited; "": not proved.
 
-    `git_dir`: git's entry of the worktree, where the lock lies. Raises OSError.
+    `git_dir`: git's entry of the worktree, which contains the lock. Raises OSError.
     """
     made = next((found for form in FORMS if (found := form.fullmatch(reason.removesuffix("\n")))), None)
     if made is None:
@@ -55,7 +55,9 @@ def ended_maker(reason: str, git_dir: str) -> str:
 
 
 def _all_are_seen() -> bool:
-    """Whether /proc shows all of this host's processes: in a container, and with hidepid, a number says nothing."""
+    """Whether /proc shows all of this host's processes: in a container, and with hidepid, a missing pid proves
+    nothing.
+    """
     try:
         return os.readlink("/proc/self/ns/pid") == HOST_PIDS and os.path.isdir("/proc/1")
     except OSError:
@@ -63,12 +65,12 @@ def _all_are_seen() -> bool:
 
 
 def _lives(pid: int, ticks: int | None) -> bool:
-    """Whether it may be there: hidden, unreadable, or nothing tells that another one has its number.
+    """Whether it may be alive: hidden, unreadable, or not proved that another process has its pid.
 
-    One that has had it since before the maker's start was here when the maker was elsewhere.
+    A process that started before the maker means that the maker was in another pid namespace.
     """
     try:
-        os.close(os.pidfd_open(pid))  # also tells of one that /proc hides (hidepid)
+        os.close(os.pidfd_open(pid))  # also finds a process that /proc hides (hidepid)
     except ProcessLookupError:
         return False
     except OSError:
@@ -82,7 +84,7 @@ def _lives(pid: int, ticks: int | None) -> bool:
 
 
 def _lives_inside(pid: int) -> bool:
-    """Whether a process of another pid namespace has that number there (NSpid, proc(5)), or may have."""
+    """Whether a process in another pid namespace has, or may have, that pid there (NSpid, proc(5))."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             status = proc_files.read(int(name), "status")

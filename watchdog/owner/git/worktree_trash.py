@@ -1,11 +1,11 @@
-"""The trash of a repository's worktrees: `<common>/agent-watchdog/trash/AGENT/`, one container an agent.
+"""The trash of a repository's worktrees: `<common>/agent-watchdog/trash/AGENT/`, one container per agent.
 
-    tree            the worktree, as it lay on disk, by rename
+    tree            the worktree itself, moved by rename
     entry/          a copy of git's own record of it, `<common>/worktrees/NAME`: index, HEAD, reflog, a running rebase
-    manifest.json   what a restore needs to know of both, and the rescue refs
+    manifest.json   what a restore needs to know about both, and the rescue refs
 
-It lies in the git common dir: beside the tree, `git clean -fdx` would delete it and `git add -A` commit it. Whoever
-finds a container needs nothing else, no registry and no daemon, to bring the worktree back.
+It is in the git common dir: next to the tree, `git clean -fdx` would delete it and `git add -A` commit it. A container
+is all that is needed to restore the worktree, without registry or daemon.
 
 Tests: tests/owner/hooks/test_worktree.py, tests/owner/finders/test_expired_trash.py.
 """
@@ -28,14 +28,14 @@ AREA = "agent-watchdog"
 MANIFEST = "manifest.json"
 ENTRY = "entry"
 GIT_SECONDS = 20.0
-MOST_HOURS = 1e9  # what is more is not a number that we wrote; JSON has NaN, Infinity and integers of any length
-LEAVING = ".leaving-"  # before an agent's id: it is being deleted, and nothing else any more
+MOST_HOURS = 1e9  # a larger value was not written by us; JSON allows NaN, Infinity and integers of any length
+LEAVING = ".leaving-"  # prefix of an agent's id while its container is being deleted
 RESCUE = "refs/agent-watchdog/rescue/"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What lies in a container. `head`: the commit that HEAD was at; `branch` None: detached; times are ISO 8601."""
+    """The record of a container. `head`: the commit of HEAD; `branch` None: detached; times are ISO 8601."""
 
     agent_id: str
     path: str
@@ -46,16 +46,14 @@ class Manifest:
     trashed_at: str
     name: str = ""
     refs: dict[str, str] = field(default_factory=dict)  # rescue ref -> commit
-    keep_hours: float = 0.0  # how long it was to be kept when it was put there
-    ignored: list[str] | None = (
-        None  # work that git does not have (`rebuildable`): kept without limit; None: not looked
-    )
-    copies: list[str] = field(default_factory=list)  # ignored files that lie in the main checkout, too
-    rebuildable: list[str] = field(default_factory=list)  # ignored directories that can be made again
+    keep_hours: float = 0.0  # the retention when it was put there
+    ignored: list[str] | None = None  # ignored files that are work: kept without limit; None: not checked
+    copies: list[str] = field(default_factory=list)  # ignored files that are in the main checkout too
+    rebuildable: list[str] = field(default_factory=list)  # ignored directories that can be rebuilt
 
 
 def open_bin(stack: ExitStack, common: str, *, create: bool = True) -> int:
-    """`<common>/agent-watchdog/trash`, each step this uid's own, 0700 and no link. Raises as `trash.open_trash`."""
+    """Open `<common>/agent-watchdog/trash`; each step must be this uid's own, 0700, no link. Raises as `open_trash`."""
     current = os.open(common, paths.STEP)
     stack.callback(os.close, current)
     for name in (AREA, "trash"):
@@ -65,19 +63,19 @@ def open_bin(stack: ExitStack, common: str, *, create: bool = True) -> int:
 
 
 def bin_of(common: str) -> str:
-    """Where it lies, by name."""
+    """Its path."""
     return os.path.join(common, AREA, "trash")
 
 
 def open_container(stack: ExitStack, common: str, agent_id: str, *, create: bool = True) -> int:
-    """The container of one agent."""
+    """Open the container of one agent."""
     container = trash.open_trash(open_bin(stack, common, create=create), agent_id, create=create)
     stack.callback(os.close, container)
     return container
 
 
 def has_tree(container: int) -> bool:
-    """Whether a worktree lies in it."""
+    """Whether it holds a worktree."""
     try:
         return stat.S_ISDIR(os.stat(trash.TREE, dir_fd=container, follow_symlinks=False).st_mode)
     except FileNotFoundError:
@@ -85,7 +83,7 @@ def has_tree(container: int) -> bool:
 
 
 def save(container: int, git_dir: str, manifest: Manifest) -> None:
-    """Copy the entry and write the manifest; written again by every run that gets this far. Raises PathRefused."""
+    """Copy the entry and write the manifest; repeated by each run that gets this far. Raises PathRefused."""
     if has_tree(container):
         raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
     for stale in (ENTRY, ENTRY + ".new"):
@@ -96,7 +94,7 @@ def save(container: int, git_dir: str, manifest: Manifest) -> None:
 
 
 def manifest_in(container: int) -> Manifest | None:
-    """What the container says of itself; None when it says nothing that is understood."""
+    """The container's manifest; None if it is missing or invalid."""
     raw = trash.read_json(container, MANIFEST)
     if raw is None:
         return None
@@ -127,11 +125,11 @@ def _names(value: object) -> list[str] | None:
 
 
 def work_in(common: str, place: str, manifest: Manifest, more: Sequence[str] = ()) -> Ignored:
-    """What in the tree of the container `place` is work, by its record and by what lies in the main checkout now;
-    `rebuildable` is still there.
+    """The ignored files in the tree of the container `place`, by its record and by the main checkout as it is now;
+    `rebuildable` lists what still exists.
 
-    An older record says nothing of it: then all that its index does not have counts, but for what can be made again
-    (`more`, as `ignored_files.look` has it). Raises OSError, OwnerCallFailed.
+    An older record does not list them: then all files that its index lacks count, except rebuildable ones (`more` as in
+    `ignored_files.look`). Raises OSError, OwnerCallFailed.
     """
     tree, main = os.path.join(place, trash.TREE), ignored_files.main_checkout(common)
     if manifest.ignored is None:
@@ -145,12 +143,12 @@ def work_in(common: str, place: str, manifest: Manifest, more: Sequence[str] = (
 
 
 def ids(trash_bin: int) -> list[str]:
-    """The agents whose containers lie there; what is being deleted, or is none, is left out."""
+    """The agents that have a container there, without those that are being deleted."""
     return [name for name in names(trash_bin) if paths.AGENT_ID.fullmatch(name)]
 
 
 def names(trash_bin: int) -> list[str]:
-    """All directories that lie there, in order; those that begin with `LEAVING` are being deleted."""
+    """All directories there, sorted; those that begin with `LEAVING` are being deleted."""
     fd = paths.readable(trash_bin)
     try:
         with os.scandir(fd) as entries:
@@ -160,14 +158,16 @@ def names(trash_bin: int) -> list[str]:
 
 
 def give_up(trash_bin: int, agent_id: str) -> str:
-    """Mark a container as being deleted, by one rename: half a tree is never restored. Returns its name from now on."""
+    """Mark a container as being deleted, by a rename, so that a partial tree is never restored. Returns the new
+    name.
+    """
     name = LEAVING + agent_id
     try:
         os.rename(agent_id, name, src_dir_fd=trash_bin, dst_dir_fd=trash_bin)
     except OSError:
         if not _there(trash_bin, agent_id) or not _there(trash_bin, name):
             raise
-        name = leaving(agent_id)  # one of that agent is leaving already
+        name = leaving(agent_id)  # another one of that agent is being deleted already
         os.rename(agent_id, name, src_dir_fd=trash_bin, dst_dir_fd=trash_bin)
     return name
 
@@ -181,5 +181,5 @@ def _there(directory: int, name: str) -> bool:
 
 
 def leaving(agent_id: str) -> str:
-    """An unused name, for what is deleted as soon as it lies there, else by the reaper."""
+    """An unused name for a container that is deleted right away, or later by the reaper."""
     return f"{LEAVING}{agent_id}+{secrets.token_hex(4)}"

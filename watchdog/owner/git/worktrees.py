@@ -1,6 +1,6 @@
-"""What git and the disk say of one linked worktree, and every reason to leave it alone.
+"""What git and the disk report about one linked worktree, and all reasons to keep it.
 
-It only looks. An answer that cannot be had raises (OwnerCallFailed, OSError): the caller keeps the tree.
+Read-only. If anything cannot be determined it raises (OwnerCallFailed, OSError), and the caller keeps the tree.
 
 Tests: tests/owner/hooks/test_worktree.py, tests/owner/git/test_git.py.
 """
@@ -16,7 +16,7 @@ from watchdog.owner import occupancy, paths
 from watchdog.owner.git import lfs, repositories, worktree_locks
 from watchdog.owner.git.git import Git
 
-# Files in a worktree's git dir that mean: in the middle of something (gitrepository-layout(5), sequencer.c).
+# Files in a worktree's git dir that show an unfinished operation (gitrepository-layout(5), sequencer.c).
 UNFINISHED = {
     "rebase-merge": "a rebase is in progress",
     "rebase-apply": "a rebase or am is in progress",
@@ -28,15 +28,15 @@ UNFINISHED = {
     "sequencer": "a series of picks is in progress",
     "MERGE_AUTOSTASH": "an autostash is waiting",
 }
-# And those that no rescue helps against: a git at work.
+# Files that show a git at work, for which a rescue does not help.
 AT_WORK = {
     "index.lock": "git holds the index (index.lock)",
     "HEAD.lock": "git holds HEAD (HEAD.lock)",
-    "NOTES_MERGE_PARTIAL": "a merge of notes is in progress",  # what is resolved lies in git's entry alone
+    "NOTES_MERGE_PARTIAL": "a merge of notes is in progress",  # the resolution is only in git's entry
 }
 GITLINK = "160000"  # mode of a submodule's commit in an index or a tree
-IN_USE = "in use: "  # how a reason begins that passes when whoever uses it has gone
-# Refs that keep commits alive after the worktree has gone. Stash, bisect and worktree-private ones do not count.
+IN_USE = "in use: "  # prefix of a reason that is temporary: until the user of the directory is gone
+# Refs that keep commits alive when the worktree is gone. Stash, bisect and worktree-private refs do not count.
 HOLDING = ("refs/heads/", "refs/remotes/", "refs/tags/")
 
 
@@ -51,7 +51,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """One linked worktree as git itself lists it. `git_dir` is its entry, `<common>/worktrees/NAME`."""
+    """One linked worktree as git lists it. `git_dir` is its entry, `<common>/worktrees/NAME`."""
 
     path: str
     common: str
@@ -61,20 +61,20 @@ class Linked:
 
     @property
     def short(self) -> str:
-        """The branch as people say it; as `git stash` does when HEAD is detached."""
+        """The short name of the branch; with a detached HEAD that of `git stash`."""
         return "(no branch)" if self.branch is None else short(self.branch)
 
 
 @dataclass(slots=True)
 class Reasons:
-    """Why a worktree is left alone, in words: `work` can be rescued first, `never` forbids that too."""
+    """Reasons to keep a worktree: `work` can be rescued before it is moved; `never` forbids moving it at all."""
 
     work: list[str] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
 
 
 def short(branch: str) -> str:
-    """A branch as people say it."""
+    """A branch's short name."""
     return branch.removeprefix("refs/heads/")
 
 
@@ -86,9 +86,9 @@ def _same(one: str, other: str) -> bool:
 
 
 def index(git: Git, file: str | None = None) -> dict[int, list[Stage]]:
-    """The index by stage: 0 what is staged, 1 to 3 the sides of conflicts (git-ls-files(1)).
+    """The index by stage: 0 is what is staged, 1 to 3 the sides of conflicts (git-ls-files(1)).
 
-    `file`: another repository's index file. That repository is not entered, its configuration not read.
+    `file`: another repository's index file. That repository's configuration is not read.
     """
     stages: dict[int, list[Stage]] = {}
     for line in git.run("ls-files", "--stage", "-z", index=file).split("\0"):
@@ -100,7 +100,7 @@ def index(git: Git, file: str | None = None) -> dict[int, list[Stage]]:
 
 
 def listed(git: Git) -> list[dict[str, str]]:
-    """`git worktree list`, one dict an entry; the first is the main worktree (git-worktree(1))."""
+    """`git worktree list`, one dict per entry; the first is the main worktree (git-worktree(1))."""
     entries: list[dict[str, str]] = []
     for block in git.run("worktree", "list", "--porcelain", "-z").split("\0\0"):
         lines = [line for line in block.split("\0") if line]
@@ -112,9 +112,9 @@ def listed(git: Git) -> list[dict[str, str]]:
 
 
 def places(git: Git) -> tuple[str, str, str]:
-    """Its entry, the git common dir, the top of the checkout: asked one by one, as a name may hold newlines.
+    """Its entry, the git common dir and the top of the checkout; queried one by one, as names may contain newlines.
 
-    Raises OwnerCallFailed for an answer that is no path: an empty one would name nothing, which is not "not there".
+    Raises OwnerCallFailed for an answer that is not an absolute path.
     """
     asked = ("--absolute-git-dir", "--git-common-dir", "--show-toplevel")
     own, common, top = (git.run("rev-parse", "--path-format=absolute", place).removesuffix("\n") for place in asked)
@@ -124,7 +124,7 @@ def places(git: Git) -> tuple[str, str, str]:
 
 
 def find(git: Git, path: str) -> Linked:
-    """The linked worktree at `path`. Raises PathRefused when it is none, or not one that can be put away."""
+    """The linked worktree at `path`. Raises PathRefused if it is not one, or not one that can be moved away."""
     try:
         dot_git = os.lstat(os.path.join(path, ".git"))
     except FileNotFoundError:
@@ -159,10 +159,10 @@ def _attached(entry: dict[str, str], path: str, common: str, git_dir: str) -> Li
 
 
 def nested(git: Git, tree: Linked) -> list[str]:
-    """Why it cannot be put away at all: a repository lies in it, whose work only its own git knows, or may lie in it.
+    """Why it cannot be moved away at all: it contains, or may contain, a repository, whose work only its own git knows.
 
-    To be asked before anything else that looks into the tree. Gitlinks are read from the index and directories are
-    listed; no git is run in one of them, since its configuration could run a program of its agent's.
+    Must be called before anything else reads the tree. Gitlinks are read from the index and directories are listed; no
+    git is run in them, since their configuration could run a program of the agent's.
     """
     places = (os.path.join(tree.path, stage.path) for stage in index(git).get(0, []) if stage.mode == GITLINK)
     found = (
@@ -174,9 +174,9 @@ def nested(git: Git, tree: Linked) -> list[str]:
 
 
 def reasons_to_keep(git: Git, tree: Linked, inside: Sequence[str]) -> Reasons:
-    """Every reason to leave the tree where it is. Empty only when all questions were answered with no.
+    """All reasons to keep the tree where it is. Empty only if all checks succeeded.
 
-    `inside`: what `nested` said, and that was at most that it is in use.
+    `inside`: the result of `nested`, which may only contain that it is in use.
     """
     found = Reasons(never=list(inside))
     if git.run("config", "--get", "extensions.refStorage", good=(0, 1)).strip() not in ("", "files"):
@@ -204,7 +204,7 @@ def stashes(git: Git, tree: Linked) -> list[str]:
 
 
 def entries(git: Git) -> list[lfs.IndexEntry]:
-    """Files of the index that are in no conflict."""
+    """The index entries without conflicts."""
     return [lfs.IndexEntry(stage.mode, stage.name, stage.path) for stage in index(git).get(0, [])]
 
 
@@ -225,14 +225,14 @@ def _changes(git: Git, content: lfs.Content) -> list[str]:
 
 
 def _index_surprises(git: Git, tree: Linked, found: Reasons) -> None:
-    """What status does not show: entries that the index ignores by a flag, and gitlinks."""
+    """What status does not show: entries with a flag that hides changes, and gitlinks."""
     tagged = [line for line in git.run("ls-files", "-v", "-z").split("\0") if line]
     if any(line[0].islower() for line in tagged):
         found.work.append("files are marked assume-unchanged")
     if any(line[0] in "Ss" and os.path.lexists(os.path.join(tree.path, line[2:])) for line in tagged):
         found.work.append("files are marked skip-worktree and lie there all the same")
     links = {stage.path: stage.name for stage in index(git).get(0, []) if stage.mode == GITLINK}
-    # Status leaves them out altogether, what is staged and what was deleted included.
+    # Status is told to ignore them completely, including staged and deleted ones.
     if links != _committed_links(git, tree):
         found.work.append("another commit of a submodule is staged")
     if any(not os.path.isdir(os.path.join(tree.path, place)) for place in links):
@@ -249,7 +249,7 @@ def _committed_links(git: Git, tree: Linked) -> dict[str, str]:
 
 
 def _inside(top: str) -> list[str]:
-    """A repository or a served socket below the top, also in ignored directories: git's status shows neither."""
+    """A repository or a served socket below the top, also in ignored directories; git's status shows neither."""
     errors: list[OSError] = []
     for directory, names, files in paths.below(top, onerror=errors.append):
         place = repr(os.path.relpath(directory, top))
@@ -263,7 +263,7 @@ def _inside(top: str) -> list[str]:
 
 
 def _served(directory: str, files: list[str]) -> str | None:
-    """A socket that a process serves, perhaps bound by a relative name or in another network namespace."""
+    """A socket that a process serves, even if bound by a relative name or in another network namespace."""
     for name in files:
         try:
             if stat.S_ISSOCK(os.lstat(os.path.join(directory, name)).st_mode):
@@ -279,14 +279,14 @@ def _served(directory: str, files: list[str]) -> str | None:
 
 
 def holders(git: Git, commit: str, branch: str | None) -> list[str]:
-    """The branches, remote branches and tags but `branch` that hold the commit; symbolic ones say nothing new."""
+    """The branches, remote branches and tags, except `branch`, that hold the commit; symbolic refs do not count."""
     shown = git.run("for-each-ref", "--format=%(refname)%00%(symref)", "--contains", commit).splitlines()
     pairs = [line.split("\0") for line in shown]
     return [name for name, symbolic in pairs if name.startswith(HOLDING) and not symbolic and name != branch]
 
 
 def _unheld(git: Git, tree: Linked) -> list[str]:
-    """Commits that nothing but this worktree, or nothing but its branch, holds."""
+    """Whether only this worktree, or only its branch, holds commits, as reasons."""
     reasons = []
     if tree.head is not None and not holders(git, tree.head, tree.branch):
         reasons.append(f"{tree.short} has commits that are neither pushed nor merged")
@@ -294,7 +294,7 @@ def _unheld(git: Git, tree: Linked) -> list[str]:
 
 
 def held_by_its_log(git: Git, tree: Linked) -> list[str]:
-    """Commits that nothing but its reflog, or refs of its own, hold."""
+    """Whether only its reflog, or refs of its own, hold commits, as reasons."""
     reasons = []
     if git.run("for-each-ref", "refs/worktree/", "refs/bisect/", "refs/rewritten/"):
         reasons.append("it has refs of its own")
@@ -312,5 +312,5 @@ def held_by_its_log(git: Git, tree: Linked) -> list[str]:
 
 
 def branch_log(git: Git, branch: str) -> list[str]:
-    """The commits in a branch's reflog: they stay as long as the branch does."""
+    """The commits in a branch's reflog, which stay while the branch does."""
     return git.run("reflog", "show", "--format=%H", branch, good=(0, 128)).split()

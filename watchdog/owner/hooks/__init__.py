@@ -1,5 +1,5 @@
-"""The built-in hooks. A new one is one line in `core.hooks.BUILT_IN`, and here one module of its name with a function
-of its name (`base` has the contract).
+"""The built-in hooks. A new one is a line in `core.hooks.BUILT_IN` and a module here with a function, both of its name
+(`base` has the contract).
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
-"""Moves aside git's lock files that the agent's git left in its registered checkout: `owner.git_locks` says when.
+"""Moves aside lock files that the agent's git left in its registered checkout, by the rules of `owner.git.lock_files`.
 
-In the submodules of that checkout, too: each is a repository of its own.
+Also in the submodules of that checkout: each is a repository of its own.
 
 Tests: tests/owner/git/test_lock_files.py.
 """
@@ -16,7 +16,7 @@ from watchdog.owner.git import lock_files as locks
 
 
 def git_locks(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """The agent is dead: what was written from now on is another's. Raises OSError for what a later try may fix."""
+    """The agent is dead, so later files are another's. Raises OSError for failures that a later try may overcome."""
     if context.worktree is None:
         return hooks.nothing("no worktree was registered")
     ended = time.time()
@@ -38,8 +38,8 @@ def git_locks(context: HookContext, settings: hooks.CleanupSettings) -> HookResu
 
 
 def _refuse_stranger(context: HookContext, path: str) -> None:
-    """Raises PathRefused, FileNotFoundError."""
-    directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # what its owner registered, links and all
+    """Raise PathRefused if the directory is not the agent's; FileNotFoundError."""
+    directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # registered by the owner: links are followed
     try:
         sites.refuse_stranger(directory, hooks.known_site(context, "worktree"), path)
     finally:
@@ -47,7 +47,7 @@ def _refuse_stranger(context: HookContext, path: str) -> None:
 
 
 def told(place: str, outcome: locks.Outcome) -> HookResult:
-    """What became of the locks, in words."""
+    """The result for the locks."""
     if not outcome.moved and not outcome.kept:
         return hooks.nothing(f"no lock of git's is left in {place}")
     stays = f"{len(outcome.kept)} stay: {'; '.join(outcome.kept[:5])}"

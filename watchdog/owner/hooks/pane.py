@@ -1,7 +1,7 @@
-"""Closes the pane that a dead agent sat in, where it was made for that agent: `owner.terminals.panes` says when.
+"""Closes a dead agent's terminal pane if it was made for that agent, by the rules of `owner.terminals.panes`.
 
-It is looked for once more after it was closed. What cannot be closed stays: then the command is given that a person may
-type (`details["retry"]`).
+Whether it is gone is checked afterwards. If it cannot be closed, the result has the command for a person
+(`details["retry"]`).
 
 Tests: tests/e2e/test_pane.py.
 """
@@ -17,7 +17,7 @@ from watchdog.owner.terminals.base import pane_of
 
 
 def pane(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """Close it. Raises OwnerCallFailed when what is known of it cannot be read."""
+    """Close it. Raises OwnerCallFailed if the stored pane cannot be parsed."""
     if context.pane is None:
         return hooks.nothing("no pane is known that it sat in")
     if context.owner_uid != os.geteuid():

@@ -1,6 +1,6 @@
-"""Closes the agent's entries in foreign registries, as their own programs would: `owner.sources` says how.
+"""Closes the agent's entries in foreign registries as their own programs would, by `owner.sources`.
 
-Last of all: whoever reads that registry then finds everything else in order. The agent is proved dead.
+Runs last: a program that finds the entry closed may assume that everything is cleaned up. The agent is proved dead.
 """
 
 import os
@@ -15,7 +15,7 @@ from watchdog.owner.sources import SOURCES
 
 
 def registry_entry(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """Each entry by compare-and-set; one that is another run's by now stays. Raises OSError as the sources do."""
+    """Close each entry by compare-and-set; one that now means another run stays. Raises OSError as the sources do."""
     if not context.registry_entry:
         return hooks.nothing("it is in no other program's registry")
     told, failed, became = [], [], set()
@@ -42,7 +42,7 @@ def registry_entry(context: HookContext, settings: hooks.CleanupSettings) -> Hoo
 
 
 def end_of(context: HookContext) -> EntryEnd:
-    """How it ended, as a source writes it down."""
+    """The agent's end in the form that sources record."""
     number = context.exit_signal
     return EntryEnd(
         status=context.outcome.value,

@@ -1,4 +1,4 @@
-"""Removes the temp dir that was registered for an agent: `owner.temp_dirs` says by which rules."""
+"""Removes the temp dir that was registered for an agent, by the rules of `owner.temp_dirs`."""
 
 from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookResult
@@ -6,7 +6,7 @@ from watchdog.owner import temp_dirs
 
 
 def temp_dir(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """One round of removal. Raises OSError for what a later try may fix."""
+    """Run one round of removal. Raises OSError for failures that a later try may overcome."""
     if context.temp_dir is None:
         return hooks.nothing("no temp dir was registered")
     known = hooks.known_site(context, "temp_dir")

@@ -1,22 +1,22 @@
-"""Moves an agent's git worktree to the trash and drops its entry, when that loses nothing.
+"""Moves an agent's git worktree to the trash and removes its entry, if nothing is lost by that.
 
-1. Only a linked worktree that git itself lists, reached through no link, this uid's own, with no mount inside.
-2. Any reason of `worktrees.reasons_to_keep`, any user of the tree, another living agent that has it or a place in it,
-   any git that fails: it stays, with the reason told. With `dirty_worktree = "rescue"` the reasons that are about work
-   (`Reasons.work`) do not keep it: the work is first saved and compared, `rescue`.
-3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to its container (`containers`), then the intent
-   beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
-4. That one entry goes to the container by one rename, unless it is locked: `git.entries`. Never `prune`, which takes
-   bystanders' entries; never --force.
-   Where the tree was deleted, or emptied, that entry goes when nothing is held by it alone (`missing`).
-5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
+1. Only a linked worktree that git itself lists, reached without links, owned by this uid, without mounts inside.
+2. It stays, with the reason, for any of `worktrees.reasons_to_keep`, any user of the tree, another living agent that
+   has it or a directory in it, or any git that fails. With `dirty_worktree = "rescue"` the reasons about work
+   (`Reasons.work`) do not keep it: the work is first saved and verified (`rescue`).
+3. A copy of its entry `<common>/worktrees/NAME` and a manifest are written to its container (`worktree_trash`), then
+   the intent next to the tree (so that a run after a crash finds the repository), then the tree is moved by one rename.
+4. That one entry is moved to the container by one rename, unless it is locked (`git.entries`). Never `prune`, which
+   removes other entries too; never --force. If the tree was deleted or emptied, the entry is removed if it alone holds
+   nothing (`missing_worktrees`).
+5. With `merged_branch = "delete"` its branch is deleted if another branch or a tag holds its tip (`merged_branch`).
 
-Kept for nothing but its use, it is told with its `seal` (`untouched`): the reaper has it looked at again, all of the
-above again, and what was changed since then stays.
+If it is kept only because it is in use, the result has its seal (`change_seal`): the reaper retries it, with all the
+checks above, and a tree that was changed since then stays.
 
-Ignored files go to the trash with the tree, which is kept without limit where they are work (`rebuildable`). A run
-killed at any point is finished by the next; a tree that was moved
-and not yet compared again goes back first, since it may hold what was never looked at.
+Ignored files go to the trash with the tree, which is kept without limit if they are work (`ignored_files`). A run
+killed at any point is finished by the next one; a tree that was moved but not yet compared is first moved back, since
+it may contain files that were never checked.
 """
 
 import contextlib
@@ -47,11 +47,11 @@ from watchdog.owner.git import (
 from watchdog.owner.git.git import Git
 from watchdog.owner.git.worktree_trash import Manifest
 
-GIT_SECONDS = 3600.0  # for all of git's answers together; the run's own deadline ends it long before
+GIT_SECONDS = 3600.0  # for all git runs together; the hook's own deadline comes long before
 
 
 def worktree(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
-    """See the module's docstring. Raises OSError for what a later try may fix."""
+    """See the module's docstring. Raises OSError for failures that a later try may overcome."""
     if context.worktree is None:
         return hooks.nothing("no worktree was registered")
     try:
@@ -82,7 +82,7 @@ def _put_away(
         if any(not reason.startswith(worktrees.IN_USE) for reason in inside):
             return hooks.kept(f"kept {path}: {'; '.join(inside)}", reasons=inside, branch=tree.branch)
         names = rescue.listed(git)
-        before = rescue.look(directory, names)  # what the reasons are about
+        before = rescue.look(directory, names)  # the state that the reasons refer to
         main = ignored_files.main_checkout(tree.common)
         ignored = ignored_files.look(paths.real_path(directory), set(names), main, settings.rebuildable)
         if context.seen is not None and context.seen != change_seal.seal(tree):
@@ -134,7 +134,7 @@ def _open(
     settings: hooks.CleanupSettings,
     in_use: Sequence[tuple[str, str]],
 ) -> int | HookResult:
-    """The worktree's directory, a plain one that holds nobody's home; or what is said of one that stays."""
+    """The worktree's directory, if it is plain and contains no home; or the result for one that stays."""
     agent_id = context.agent_id
     try:
         directory = paths.step(parent, name)
@@ -157,7 +157,7 @@ def _open(
 
 
 def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
-    """The tree was deleted: git's entry of it goes, where nothing is lost with it. None: there is none."""
+    """If the tree was deleted, remove git's entry of it if nothing is lost by that. None: there is no such entry."""
     if occupancy.neighbour(path, context.in_use):
         return None
     entry = missing_worktrees.proved(hooks.known_site(context, "worktree"), parent, path)
@@ -165,7 +165,7 @@ def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
 
 
 def _emptied(context: HookContext, parent: int, name: str, directory: int, path: str) -> HookResult | None:
-    """Likewise where the agent's directory is left, with nothing in it. None: it is another one, or not empty."""
+    """The same if the agent's directory still exists but is empty. None: it is another directory, or not empty."""
     known = hooks.known_site(context, "worktree")
     if known.site is None or not is_same(known.site.directory, sites.made(directory)):
         return None
@@ -176,12 +176,12 @@ def _emptied(context: HookContext, parent: int, name: str, directory: int, path:
         return None
     if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
         return hooks.kept(f"kept {path}: {worktrees.IN_USE}{user}", branch=entry.branch)
-    os.rmdir(name, dir_fd=parent)  # not when something was put there meanwhile
+    os.rmdir(name, dir_fd=parent)  # fails if something was put there meanwhile
     return hooks.done(entry.drop(context.agent_id), branch=entry.branch)
 
 
 def _again(context: HookContext, tree: worktrees.Linked) -> dict[str, object]:
-    """What tells the reaper that nothing but its use keeps it, and the next run in what state it was at first."""
+    """Details that tell the reaper that only its use keeps it, and the next run its original state."""
     seen = context.seen or change_seal.seal(tree)
     return {} if seen is None else {"in_use": True, "seen": seen}
 
@@ -212,7 +212,7 @@ def _manifest(
 
 
 def _changed(tree: worktrees.Linked, directory: int, container: int, before: rescue.TreeSnapshot) -> str | None:
-    """What changed since it was looked at, in words: from now on the tree is not found by its name."""
+    """Describe what changed since the check. The tree has been moved, so it is no longer found by its name."""
     if rescue.look(directory, before.files) != before:
         return "its files changed while it was moved"
     if not copy_tree.same(tree.git_dir, os.path.join(paths.real_path(container), worktree_trash.ENTRY)):
@@ -225,7 +225,7 @@ def _intent_name(agent_id: str) -> str:
 
 
 def _write_intent(parent: int, agent_id: str, tree: worktrees.Linked, *, compared: bool = False) -> None:
-    """`compared`: the tree in the trash is what was looked at, so its entry may go."""
+    """`compared`: the tree in the trash is the one that was checked, so its entry may be removed."""
     intent = {"path": tree.path, "common": tree.common, "entry": os.path.basename(tree.git_dir), "compared": compared}
     trash.use_trash(parent, lambda beside: trash.write_json(beside, _intent_name(agent_id), intent))
 
@@ -252,7 +252,7 @@ def _drop_intent(parent: int, agent_id: str) -> None:
 
 
 def _rename_away(parent: int, name: str, container: int, directory: int) -> str | None:
-    """`trash.take`, where the trash lies with the repository and so may lie on another file system."""
+    """`trash.take` to a trash in the repository, which may be on another file system."""
     try:
         return trash.take(parent, name, container, directory)
     except OSError as error:
@@ -262,27 +262,27 @@ def _rename_away(parent: int, name: str, container: int, directory: int) -> str 
 
 
 def _drop_entry(common: str, entry: str, path: str, container: int) -> str:
-    """Take the entry out of git's list; why its lock was none. Raises as `entries.take_out`."""
+    """Remove the entry from git's list; returns why its lock was stale. Raises as `entries.take_out`."""
     rest = f"{worktree_trash.ENTRY}.rest"
     trash.remove_container(container, rest, trash.Freed())
     return entries.take_out(os.path.join(common, "worktrees", entry), path, container, rest)
 
 
 def _entry_there(common: str, entry: str, container: int) -> bool:
-    """Whether git has its entry yet; once it was pruned, one of that name is another worktree's."""
+    """Whether git still has its entry; after a prune an entry of that name belongs to another worktree."""
     place = os.path.join(common, "worktrees", entry)
     pointers = [
         os.path.join(top, "gitdir") for top in (place, os.path.join(paths.real_path(container), worktree_trash.ENTRY))
     ]
     try:
         mine, copied = (Path(pointer).read_bytes() for pointer in pointers)
-    except FileNotFoundError:  # half deleted
+    except FileNotFoundError:  # partly deleted
         return os.path.lexists(place)
     return mine == copied
 
 
 def _undo(git: Git, parent: int, container: int, common: str, agent_id: str) -> None:
-    """The tree lies where it lay: what was written down and saved for it goes. Nothing, when it is in the trash."""
+    """Delete what was recorded and saved, as the tree is at its place. Does nothing if it is in the trash."""
     if worktree_trash.has_tree(container):
         return
     _drop_intent(parent, agent_id)
@@ -292,7 +292,7 @@ def _undo(git: Git, parent: int, container: int, common: str, agent_id: str) -> 
 
 
 def _put_back(parent: int, name: str, agent_id: str, path: str) -> bool:
-    """Whether a tree that a killed run has moved, but not compared, lies at its place again."""
+    """Move back a tree that a killed run has moved but not compared. Whether there was one."""
     intent = _read_intent(parent, agent_id)
     if intent is None or intent.get("path") != path or intent.get("compared"):
         return False
@@ -308,16 +308,16 @@ def _put_back(parent: int, name: str, agent_id: str, path: str) -> bool:
         else:  # a `git worktree prune` took it meanwhile
             told = str(restore.restore(agent_id, [common])["message"])
         _undo(Git(common, GIT_SECONDS, git_dir=common), parent, container, common, agent_id)
-    if not os.path.lexists(path):  # its branch is checked out elsewhere: it lies beside its place, and stays
+    if not os.path.lexists(path):  # its branch is checked out elsewhere: it was restored next to its place, and stays
         raise PathRefused("beside", told)
     return True
 
 
 def _finish(parent: int, agent_id: str, path: str, settings: hooks.CleanupSettings) -> HookResult:
-    """The tree is away: drop its entry and no other, then the intent. Also where a killed run is gone on with."""
+    """After the tree was moved: remove its entry and no other, then the intent. Also continues a killed run."""
     intent = _read_intent(parent, agent_id)
     if intent is None or intent.get("path") != path:
-        trash.drop_if_empty(parent, trash.beside_name(parent))  # a run that was killed right before it did
+        trash.drop_if_empty(parent, trash.beside_name(parent))  # a run was killed right before this
         return hooks.nothing(f"{path} is not there")
     common, entry = str(intent["common"]), os.path.basename(str(intent["entry"]))
     with ExitStack() as stack:
@@ -336,7 +336,7 @@ def _finish(parent: int, agent_id: str, path: str, settings: hooks.CleanupSettin
                 os.rename(trash.TREE, os.path.basename(path), src_dir_fd=container, dst_dir_fd=parent)
                 _undo(git, parent, container, common, agent_id)
                 return hooks.failed(f"kept {path}: {refused}", reason=refused.reason)
-        else:  # a run that was killed right after it dropped its entry
+        else:  # a run was killed right after it removed the entry
             entries.drop_list_if_empty(os.path.join(common, "worktrees"))
         branch = merged_branch.after(git, manifest, container, settings.merged_branch)
     _drop_intent(parent, agent_id)

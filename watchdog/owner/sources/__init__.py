@@ -1,7 +1,7 @@
-"""Other programs' registries of agents. A new kind is one line in `core.source_entries.KINDS`, and here one module of
-its name with `discover`, and with `forget` where an entry is ours to put in order (`base` has the contract).
+"""Other programs' registries of agents. A new kind is a line in `core.source_entries.KINDS` and a module of its name
+here with `discover`, and with `forget` if its entries are ours to close (`base` has the contract).
 
-None of them decides about a process or signals one: what an entry means is asked of the kernel, by the daemon.
+None of them decides about a process or signals one: the daemon asks the kernel which process an entry means.
 """
 
 import os
@@ -36,10 +36,10 @@ def source_discover(kind: str, path: str) -> list[dict[str, object]]:
 
 
 def _heard(found: list[Entry], written: str) -> list[Entry]:
-    """Those whose silence is not their own say so: nothing can be written where they beat."""
+    """Mark the agents that cannot beat because their registry cannot be written."""
     try:
         why = os_errors.unwritable(written, rights=True)
-        if not why and not os.path.isdir(written):  # a journal is made beside it
+        if not why and not os.path.isdir(written):  # a journal is made next to it
             why = os_errors.unwritable(os.path.dirname(written), rights=True)
     except OSError as error:
         why = str(error)
@@ -49,7 +49,7 @@ def _heard(found: list[Entry], written: str) -> list[Entry]:
 
 
 def source_forget(kind: str, path: str, key: str, token: str, end: dict[str, object]) -> dict[str, object]:
-    """The helper's call: write down the end of one entry. Raises OwnerCallFailed."""
+    """A helper call: record the end of one entry. Raises OwnerCallFailed."""
     source, place = _source(kind), os.path.expanduser(path)
     forget = source.forget
     if forget is None:

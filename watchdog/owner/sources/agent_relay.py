@@ -1,13 +1,14 @@
 """agent-relay: `~/.agent-relay/<12 hex>` (1.x), `<project>/.agent-relay` (2.x), `<project>/.agentworkforce/relay` (9).
 
-The connected agents (`team/connected-agents.json`), those ever registered (`team/agents.json`) and those spawned
-(`team/workers.json`, `state-<name>.json`) are lists of their own there, and none tells of a death: the first is written
-only when a connection opens or closes, and a wrapper keeps its connection when what it wraps has died (seen in 1.6.0).
-So the processes count: `relay-pty`, which names agent and directory on its command line, what it wraps, and
-`create-agent` around it, each judged. None of these files is a heartbeat: silence counts for nothing.
+Connected agents (`team/connected-agents.json`), those ever registered (`team/agents.json`) and spawned ones
+(`team/workers.json`, `state-<name>.json`) are separate lists, and none shows a death: the first is written only when a
+connection opens or closes, and a wrapper keeps its connection when the wrapped program has died (seen in 1.6.0). So the
+processes count: `relay-pty`, whose command line names agent and directory, the program that it wraps, and
+`create-agent` around it. None of these files is a heartbeat, so silence does not count.
 
-At an end the agent goes from the lists of living agents, its session is closed and its presence is offline. That it
-was registered once stays known, as agent-relay itself keeps it for a day, unless its messages are to go, too.
+At its end the agent is removed from the lists of living agents, its session is closed and its presence set to offline.
+It stays in the list of registered agents, as agent-relay itself keeps it there for a day, unless its messages are to be
+deleted too.
 """
 
 import contextlib
@@ -28,43 +29,43 @@ from watchdog.owner.sources.base import Forgotten, living_first
 MOST_PROJECTS = 64
 _PROJECT = re.compile(r"[0-9a-f]{12}")
 _STATE = re.compile(r"state-[\w.-]{1,128}\.json")
-_INTERNAL = frozenset({"cli", "Dashboard"})  # of its own; also what begins with two underscores
+_INTERNAL = frozenset({"cli", "Dashboard"})  # agent-relay's own names; also names that begin with two underscores
 CONNECTED, AGENTS, WORKERS = "team/connected-agents.json", "team/agents.json", "team/workers.json"
-# Tables of a name's own, beside `sessions`: they go with its messages.
+# Tables with rows per name: deleted together with its messages.
 BY_NAME = ("sessions", "presence", "agent_summaries", "read_state")
 
 
 @dataclass(slots=True)
 class _Lists:
-    """What one data directory says now. `session` is the last of each name: another one is another run."""
+    """The lists of one data directory. `session`: the last session of each name; a new one means another run."""
 
     data: str
     root: str = ""
     connected: list[str] = field(default_factory=list)
     registered: dict[str, dict[str, Any]] = field(default_factory=dict)
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    kept: dict[str, dict[str, Any]] = field(default_factory=dict)  # by a broker, from one start to the next
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)  # kept by a broker across restarts
     session: dict[str, str] = field(default_factory=dict)
 
     def names(self) -> list[str]:
-        """Everybody, each once."""
+        """All names, each once."""
         everybody = dict.fromkeys([*self.connected, *self.workers, *self.kept, *self.registered])
         return [name for name in everybody if name.isprintable() and 0 < len(name) <= 128 and not _internal(name)]
 
     def token(self, name: str) -> str:
-        """Another when the name means another run."""
+        """Changes when the name means another run."""
         worker, kept = self.workers.get(name, {}), self.kept.get(name, {})
         said = (self.session.get(name), worker.get("spawnedAt"), kept.get("started_at"), kept.get("pid"))
         return " ".join("-" if one is None else str(one) for one in said)
 
     def is_run(self, name: str, token: str) -> bool:
-        """Whether the name means that run, or what a fault has left of it."""
+        """Whether the name means that run, or what is left of it after an interrupted `forget`."""
         was, now = token.split(" "), self.token(name).split(" ")
         return len(was) == len(now) and all(one in (former, "-") for former, one in zip(was, now, strict=True))
 
 
 def discover(path: str) -> list[Entry]:
-    """Every agent of every data directory there. Raises OSError, OwnerCallFailed when none could be read."""
+    """All agents of all data directories there. Raises OSError, OwnerCallFailed when none could be read."""
     found: list[Entry] = []
     failed: list[Exception] = []
     projects = _projects(path)
@@ -82,7 +83,7 @@ def discover(path: str) -> list[Entry]:
 
 
 def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
-    """Take one agent from the lists of living agents, and close its session. Raises OSError, OwnerCallFailed."""
+    """Remove one agent from the lists of living agents, and close its session. Raises OSError, OwnerCallFailed."""
     project, _, name = key.rpartition("/")
     data = os.path.join(path, project) if project else path
     if data not in _projects(path):
@@ -97,19 +98,19 @@ def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
             return Forgotten(Became.CHANGED, f"{name} is another run by now")
         if database is not None:
             closed = _close(database, name, lists.session.get(name), end)
-    # Committed. What a fault stops from here on still stands in a list, and is found and done again.
+    # Committed. If this is interrupted from here on, the agent is still in a list, and is found and handled again.
     where = [word for word, done in _cut(data, name, end.with_messages) if done] + closed
     words = f"{name} taken from agent-relay's {', '.join(where) or 'lists already'}"
     return Forgotten(Became.DONE, "; removed ".join((words, *relay_runs.clear(name, end.temp))))
 
 
 def _runs(lists: _Lists, name: str) -> bool:
-    """Whether an agent of that name runs there: nothing may be written down of it yet, as of what a fault has left."""
+    """Whether an agent of that name runs there: a new run may look like the rest of an interrupted `forget`."""
     return any(run.name == name and run.belongs_to(lists.data, lists.root) for run in relay_runs.running())
 
 
 def _cut(data: str, name: str, everywhere: bool) -> Iterable[tuple[str, bool]]:
-    """Each list, and whether the name stood there."""
+    """Remove the name from each list; yields the list and whether the name was there."""
     yield "connected agents", files.change(os.path.join(data, CONNECTED), lambda text: _disconnected(text, name))
     yield "workers", files.change(os.path.join(data, WORKERS), lambda text: _without(text, "workers", name))
     for state in _states(data):
@@ -119,7 +120,7 @@ def _cut(data: str, name: str, everywhere: bool) -> Iterable[tuple[str, bool]]:
 
 
 def _disconnected(text: str, name: str) -> str | None:
-    """Its commands believe that list for 30 s after `updatedAt` (milliseconds)."""
+    """The text without the name, and with a new `updatedAt` (milliseconds): its commands trust the list for 30 s."""
     cut = _without(text, "agents", name)
     if cut is not None and "updatedAt" in _mapping(files.parsed(CONNECTED, text)):
         cut = files.with_value(cut, int(time.time() * 1000), "updatedAt")
@@ -127,7 +128,7 @@ def _disconnected(text: str, name: str) -> str | None:
 
 
 def _without(text: str, member: str, name: str) -> str | None:
-    """The text without what that list (of names, of objects with a name, or by name) says of it; None: nothing."""
+    """The text without the name in that list (of names, of objects with a name, or by name); None: it is not there."""
     listed = _mapping(files.parsed(member, text)).get(member)
     if isinstance(listed, dict):
         return files.without(text, member, name) if name in listed else None
@@ -139,7 +140,7 @@ def _without(text: str, member: str, name: str) -> str | None:
 
 
 def _close(database: sqlite3.Connection, name: str, session: str | None, end: EntryEnd) -> list[str]:
-    """Its session and presence; with its messages all that it has there. What was done, in words."""
+    """Close its session and presence, or with its messages delete all its rows. Returns what was done."""
     done = []
     if end.with_messages:
         if {"sender", "recipient"} <= files.columns(database, "messages"):
@@ -164,7 +165,7 @@ def _close(database: sqlite3.Connection, name: str, session: str | None, end: En
 
 
 def _projects(path: str) -> list[str]:
-    """The data directories there: itself, or those of 1.x below it."""
+    """The data directories there: the directory itself, or those of 1.x below it."""
     if os.path.isdir(os.path.join(path, "team")) or _states(path):
         return [path]
     try:
@@ -183,7 +184,7 @@ def _states(data: str) -> list[str]:
 
 
 def _read(data: str, database: sqlite3.Connection | None) -> _Lists:
-    """All lists of one directory. Raises OSError, OwnerCallFailed: one of them is just being written."""
+    """All lists of one directory. Raises OSError, OwnerCallFailed when one of them is being written."""
     lists = _Lists(data)
     lists.root = str(_json(os.path.join(data, ".project")).get("projectRoot") or "")
     connected = _json(os.path.join(data, CONNECTED)).get("agents")
@@ -210,7 +211,7 @@ def _entries(path: str, data: str, running: list[relay_runs.RelayRun]) -> list[E
     mine = {run.name: run for run in running if run.belongs_to(data, lists.root)}
     taken = {run.name for run in running}
     server = relay_runs.server(data)
-    told = sorted(lists.names(), key=lambda name: name not in mine)[:MOST_TOLD]  # former agents come last
+    told = sorted(lists.names(), key=lambda name: name not in mine)[:MOST_TOLD]  # agents without processes come last
     return [_entry(path, lists, name, mine.get(name), name in taken, server) for name in told]
 
 
@@ -230,7 +231,7 @@ def _entry(
         pid = kernel.as_pid(worker.get("pid", kept.get("pid")))
         since = _seconds(worker.get("spawnedAt", kept.get("started_at")))
     elif connected and server.gone:
-        pid, since = server.pid, server.since  # no agent is connected to a server that is not there
+        pid, since = server.pid, server.since  # the server is gone, so no agent is connected
     return Entry(
         key=f"{project}{name}",
         token=lists.token(name),
@@ -270,7 +271,7 @@ def _mapping(data: object) -> dict[str, Any]:
 
 
 def _by_name(listed: object) -> dict[str, dict[str, Any]]:
-    """Either layout: a list of objects that have a name, or objects by name."""
+    """Both layouts by name: a list of objects with a name, or objects by name."""
     if isinstance(listed, dict):
         return {str(name): one for name, one in listed.items() if isinstance(one, dict)}
     named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []

@@ -1,16 +1,16 @@
 """The sessions of tmux-agent-orchestrate (later multi-agent-mux): `agent-sessions.yaml` in `.hermes/` or `.mam/`.
 
-- Beside it lies `agent-sessions.db` (SQLite), its source of truth: a table `sessions` (name, status, pane_cwd, data as
-  JSON) and everything else in `state.data`; older ones have the whole document there; the oldest have the YAML alone.
-  The YAML is a view that may be late. The program writes both in one step: BEGIN IMMEDIATE, then the YAML by a rename,
-  with the former one as `.bak`, then COMMIT. So do we: both, or neither.
-- A row is `running`; then `stopped` (it can be taken up again) or `terminated` (purged, or found without its tmux
-  session), or `archived`. Rows that have ended are not written again, but a stopped one whose conversation is purged.
-- `pane.pid` has no identity: the tmux server that the row names says whose it is. Where it does not name that pid, a
-  process counts for it that was started in that server; any other one has the number by chance.
+- Next to it is `agent-sessions.db` (SQLite), the source of truth: a table `sessions` (name, status, pane_cwd, data as
+  JSON) and everything else in `state.data`; older versions have the whole document there; the oldest only the YAML. The
+  YAML is a view that may be outdated. The program writes both in one step: BEGIN IMMEDIATE, then the YAML by a rename,
+  with the former one as `.bak`, then COMMIT. We do the same: both, or neither.
+- A row is `running`; then `stopped` (can be resumed) or `terminated` (purged, or found without its tmux session), or
+  `archived`. Ended rows are not written again, except a stopped one whose conversation is purged.
+- `pane.pid` has no identity: the tmux server that the row names decides which process it is. If the server does not
+  list that pid, the process counts only if it was started in that server; any other has the pid by chance.
 
-Killed before the rename we leave no more than a file beside; between the rename and COMMIT a view that is early, which
-the next try, or the program's next write, puts right.
+If we are killed before the rename, only a temporary file is left; between the rename and COMMIT a view that is too new,
+which the next try, or the program's next write, corrects.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ ENDED = ("stopped", "terminated", "archived")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where one registry lies, and when it was written last."""
+    """The place of one registry, and when it was last written."""
 
     yaml: str
     uid: int
@@ -62,7 +62,9 @@ class _Place:
 
 
 def discover(path: str) -> list[Entry]:
-    """Every session. `path`: the YAML file, or a workspace. Raises OSError, OwnerCallFailed; none there: no session."""
+    """All sessions; none if nothing is there. `path`: the YAML file, or a workspace. Raises OSError,
+    OwnerCallFailed.
+    """
     place = _place(path)
     if place is None:
         return []
@@ -74,7 +76,7 @@ def discover(path: str) -> list[Entry]:
 
 
 def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
-    """The row's end, in both files; before it the events of its job. Raises OSError, OwnerCallFailed."""
+    """Record the row's end in both files, after the events of its job. Raises OSError, OwnerCallFailed."""
     place = _place(path)
     if place is None:
         return Forgotten(Became.GONE, "the registry is not there")
@@ -100,12 +102,12 @@ def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
             if database is not None:
                 _store(database, row, members)
             files.remove(place.yaml + ".bak", stat.S_ISREG)
-            os.link(place.yaml, place.yaml + ".bak")  # the rename leaves it the former content
+            os.link(place.yaml, place.yaml + ".bak")  # keeps the former content after the rename
             if not files.replaced(place.yaml, new, before):
                 raise OwnerCallFailed("busy", f"{place.yaml} is being written by another process")
             view = new
     except OwnerCallFailed:
-        if view:  # COMMIT failed, on a full disk perhaps: neither is written
+        if view:  # COMMIT failed, maybe on a full disk: undo the view too
             files.change(place.yaml, lambda now: text if now == view else None)
         raise
     words = f"{key} is {members['status']}"
@@ -113,7 +115,7 @@ def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
 
 
 def _writing(place: _Place) -> AbstractContextManager[Any]:
-    """The program's own lock: a write transaction; for the oldest, without a database, that of a file."""
+    """The program's own lock: a write transaction, or for the oldest version, without a database, a lock file."""
     if os.path.lexists(place.database):
         return files.database(place.database, write=True)
     return delegated_jobs.locked(place.yaml + ".lock")
@@ -121,7 +123,7 @@ def _writing(place: _Place) -> AbstractContextManager[Any]:
 
 def _yaml() -> Any:
     try:
-        from watchdog.owner.sources import yaml_rows  # lazily: 1.5 MB, also of the daemon's; and it may not be there
+        from watchdog.owner.sources import yaml_rows  # lazily: 1.5 MB of memory, also in the daemon; and it is optional
     except ImportError:
         raise OwnerCallFailed(
             "not_installed", "ruamel.yaml is missing: agent_sessions cannot be read without it"
@@ -150,7 +152,7 @@ def _rows(place: _Place) -> list[Row]:
 
 
 def _stored(place: _Place, database: Any) -> list[Row]:
-    """The rows as they stand in the source of truth. Raises OwnerCallFailed when the layout is not understood."""
+    """The rows in the source of truth. Raises OwnerCallFailed for an unknown layout."""
     if database is None:
         document = _yaml().load(files.read(place.yaml)[0])
     elif {"name", "status", "data"} <= files.columns(database, "sessions"):
@@ -174,7 +176,7 @@ def _sessions(place: _Place, document: Any) -> list[Row]:
 
 
 def _each(database: Any) -> Iterator[Any]:
-    """The rows; one that is not JSON belongs to no agent."""
+    """The rows; those that are not JSON are skipped."""
     for one in database.execute("SELECT data FROM sessions"):
         with contextlib.suppress(OwnerCallFailed):
             yield _json(one["data"])
@@ -185,7 +187,7 @@ def _json(text: object) -> Any:
 
 
 def _store(database: Any, row: Row, members: dict[str, object]) -> None:
-    """The row with those members, in whichever of the two layouts the database has."""
+    """Write those members of the row, in either layout of the database."""
 
     def edit(text: str) -> str:
         for name, value in members.items():
@@ -205,7 +207,7 @@ def _store(database: Any, row: Row, members: dict[str, object]) -> None:
 
 
 def _members(end: EntryEnd, *, purged: bool) -> dict[str, object]:
-    """What the program's own stop, purge, and its monitor write."""
+    """The members that the program's own stop, purge, or monitor would write."""
     at = datetime.fromtimestamp(end.ended_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     note = printable(f"ended by {end.by}: {end.reason}")[:500]
     if end.status not in ("stopped", "killed"):
@@ -226,14 +228,14 @@ def _members(end: EntryEnd, *, purged: bool) -> dict[str, object]:
 
 
 def _captured(row: Row, end: EntryEnd) -> dict[str, object]:
-    """The id of its conversation, where it was found before the end and the row has kept a place for it."""
+    """The id of its conversation, if it was captured before the end and the row has an empty field for it."""
     empty = [key for key in row if OWN_ID.fullmatch(key) and row[key] is None]
     found = end.conversation
     return {empty[0]: found} if len(empty) == 1 and found is not None and ID.fullmatch(found) else {}
 
 
 def _tell_job(place: _Place, row: Row, end: EntryEnd) -> str:
-    """Its job's events; a job that is not understood keeps no row from its end."""
+    """Write its job's events; a job that cannot be updated does not prevent the row's end."""
     job = row.get("delegate_job_id")
     if not isinstance(job, str) or not job:
         return ""

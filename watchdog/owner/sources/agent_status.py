@@ -1,8 +1,7 @@
-"""`agent_status/<type>_status.json` beside an orchestrator's database: each agent's own file, with pid and heartbeat.
+"""`agent_status/<type>_status.json` next to an orchestrator's database: each agent's own file, with pid and heartbeat.
 
-The agent writes it again each 30 s at most, and not by a rename: one that is half written is read at the next look, and
-until then it is not known whether it beats. So it is with one that is damaged for good.
-Times are naive local ones.
+The agent rewrites it at least every 30 s, and not by a rename: a half-written file is read again next time, and until
+then it is unknown whether the agent beats; so it is with a permanently damaged one. Times are naive local times.
 
 Tests: tests/owner/sources/test_orchestrator_db.py.
 """
@@ -26,7 +25,7 @@ _STATES = {"idle": "idle", "working": "working", "error": "working"}
 
 @dataclass(frozen=True, slots=True)
 class StatusFile:
-    """What one file says."""
+    """The content of one file."""
 
     key: str
     kind: str
@@ -35,7 +34,7 @@ class StatusFile:
     beat: str
     state: str | None
     stopped: bool
-    since: float | None  # when it was written: that pid was its agent's then
+    since: float | None  # when it was written: then the pid was the agent's
 
     @property
     def token(self) -> str:
@@ -43,9 +42,9 @@ class StatusFile:
 
 
 def read(folder: str) -> tuple[dict[str, StatusFile], dict[str, str]]:
-    """By agent type, and why which entries cannot be read now (the folder itself: all of them).
+    """The files by agent type, and errors by entry (the folder's key stands for all entries).
 
-    Files that tell no pid are passed over, and there may be no such folder.
+    Files without a pid are skipped, and the folder may be missing.
     """
     found: dict[str, StatusFile] = {}
     unread: dict[str, str] = {}
@@ -60,7 +59,7 @@ def read(folder: str) -> tuple[dict[str, StatusFile], dict[str, str]]:
             try:
                 told = _told(folder, name)
             except FileNotFoundError:
-                continue  # it was there a moment ago
+                continue  # just removed
             except (OSError, OwnerCallFailed) as error:
                 unread[f"{PREFIX}{name}"] = str(error)
                 continue
@@ -70,7 +69,7 @@ def read(folder: str) -> tuple[dict[str, StatusFile], dict[str, str]]:
 
 
 def forget(folder: str, key: str, token: str, end: EntryEnd) -> Forgotten:
-    """Its state and health as the agent itself writes them when it stops; all else stays."""
+    """Set state and health as the agent itself does when it stops; everything else stays."""
     name = key.removeprefix(PREFIX)
     if os.path.basename(name) != name or not name.endswith(ENDING):
         raise OwnerCallFailed("not_understood", f"{key!r} is not a status file")
@@ -105,11 +104,12 @@ def forget(folder: str, key: str, token: str, end: EntryEnd) -> Forgotten:
 
 
 def epoch(text: str, pid: int | None) -> float | None:
-    """A time as these programs write it: naive with a T is local, naive with a space UTC (CURRENT_TIMESTAMP).
+    """A time as these programs write it, in epoch seconds: naive with a T is local, with a space UTC
+    (CURRENT_TIMESTAMP).
 
-    Local is what it is for the process `pid`, which may have a TZ of its own. In the hour that comes twice when summer
-    ends, and where that zone is not known here, nothing tells which time it was: infinite, later than all others.
-    Whole seconds are cut off, not rounded: it was up to a second later.
+    Local means the zone of process `pid`, which may have its own TZ. A time in the hour that occurs twice when daylight
+    saving ends, or in an unknown zone, is ambiguous: infinite, later than all others. Whole seconds are truncated, not
+    rounded: the time was up to a second later.
     """
     try:
         when = datetime.fromisoformat(text)
@@ -127,11 +127,11 @@ def epoch(text: str, pid: int | None) -> float | None:
 
 
 def _zone(pid: int | None) -> tzinfo | None:
-    """The zone that a process was started with; None: the machine's. Raises ZoneInfoNotFoundError."""
+    """The time zone that a process was started with; None: the machine's. Raises ZoneInfoNotFoundError."""
     name = "" if pid is None else kernel.environ(pid).get("TZ", "").removeprefix(":")
     try:
         return zoneinfo.ZoneInfo(name) if name else None
-    except (ValueError, OSError):  # a path, a rule of POSIX
+    except (ValueError, OSError):  # a path, or a POSIX rule
         raise zoneinfo.ZoneInfoNotFoundError(name) from None
 
 

@@ -1,19 +1,19 @@
-"""The contract of sources: another program's own registry of its agents, read and, one entry at a time, put in order.
+"""The contract of sources: another program's registry of its agents is read, and single entries are closed.
 
 A source
-1. finds the agents in the registry now (`discover`), as values; it decides nothing and signals no process;
-2. opens read-only (SQLite: `mode=ro`, a busy timeout of 1 s) and again at each look: the file may have been replaced.
-   It follows no link in the last part of a path, reads regular files alone, and only so much of them;
-3. passes over what it does not understand, and raises only when the whole cannot be read (OSError, OwnerCallFailed);
-   tells at most `MOST_TOLD`, the living first, so that more of them than are watched are reported;
-4. writes one entry's end (`forget`) in the format and by the locking of the program itself: in one transaction, or a
-   file beside it and a rename that keeps mode and owner. All outside of that entry stays byte for byte as it is. A
-   layout that is not understood is left alone;
-5. tells what of it cannot be read now (a file half written, damaged, closed) as an entry that is `unread`, and never
-   leaves it out: the agents in it are neither gone nor silent;
-6. compares before it writes: an entry whose token is another is another run's, and stays as it is.
+1. lists the agents in the registry (`discover`), as values; it decides nothing and signals no process;
+2. opens read-only (SQLite: `mode=ro`, a busy timeout of 1 s) and afresh each time, as the file may have been replaced.
+   It follows no link in the last part of a path, and reads only regular files, up to a limit;
+3. skips what it does not understand, and raises only if nothing can be read (OSError, OwnerCallFailed); it returns at
+   most `MOST_TOLD`, the living first, one more than are watched, so that the excess is reported;
+4. records one entry's end (`forget`) in the format and with the locking of the program itself: in one transaction, or
+   by a temporary file and a rename that keeps mode and owner. Everything outside that entry stays byte for byte the
+   same. An unknown layout is left alone;
+5. reports what cannot be read now (a half-written, damaged or inaccessible file) as an `unread` entry, and never omits
+   it: the agents in it are neither gone nor silent;
+6. compares before it writes: an entry with another token means another run, and stays as it is.
 
-An entry is the word of the uid that owns the file. Which process it means is asked of the kernel, by the daemon.
+An entry is a statement of the uid that owns the file. The daemon asks the kernel which process it means.
 
 Tests: tests/owner/sources/test_agent_relay.py.
 """
@@ -26,7 +26,7 @@ from watchdog.core.source_entries import MOST_TOLD, Became, Entry, EntryEnd, Kin
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What `forget` did, and in which words it is reported."""
+    """What `forget` did, and the message that reports it."""
 
     became: Became
     message: str
@@ -38,10 +38,10 @@ Forget = Callable[[str, str, str, EntryEnd], Forgotten]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One kind of registry. Both functions may raise OSError and OwnerCallFailed; both may be called again.
+    """One kind of registry. Both functions may raise OSError and OwnerCallFailed, and are repeatable.
 
-    `discover(path)`; `forget(path, key, token, end)`, None where an entry is never ours to put in order. Both work in a
-    process that sees nothing but what `kind` names.
+    `discover(path)`; `forget(path, key, token, end)`, None if entries are never ours to close. Both run in a process
+    that sees only what `kind` names.
     """
 
     kind: Kind
@@ -50,5 +50,5 @@ class Source:
 
 
 def living_first(entries: list[Entry]) -> list[Entry]:
-    """As many as one look may report: first what cannot be read, last the ended ones that there is room for."""
+    """The entries up to the limit: unreadable ones first, then living ones, then ended ones."""
     return sorted(entries, key=lambda one: (not one.unread, not one.living))[:MOST_TOLD]

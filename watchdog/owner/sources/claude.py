@@ -1,9 +1,9 @@
-"""Claude Code's own list of its sessions: `sessions/<pid>.json` below its directory, one file for each that runs.
+"""Claude Code's own list of its sessions: `sessions/<pid>.json` below its directory, one file per running session.
 
-The format is undocumented and changes (seen in 2.1): a file is read by what it has. It is removed at the end of its
-session, but not at a crash, so that its pid may be another process's: `procStart` (field 22 of /proc/PID/stat) tells;
-where a file lacks it, the process has to look like Claude Code. Whose process it is, and whether it is that one, is
-reported by the kernel to the daemon, not by us.
+The format is undocumented and changes (seen in 2.1), so missing fields are tolerated. A file is removed at the end of
+its session, but not after a crash, so its pid may have been reused: `procStart` (field 22 of /proc/PID/stat) shows
+that; if a file lacks it, the process has to look like Claude Code. Owner and identity of the process are verified by
+the daemon with the kernel, not here.
 
 Tests: tests/owner/test_session_states.py, tests/e2e/test_claude_sessions.py.
 """
@@ -21,16 +21,16 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.owner import proc_files
 from watchdog.owner.sources import kernel
 
-MOST_BYTES = 65536  # of one file; those that were seen have 400
+MOST_BYTES = 65536  # per file; real ones have 400
 _NAME = re.compile(r"(\d{1,9})\.json")
 _SESSION = re.compile(r"[A-Za-z0-9-]{1,64}")
 _STATES = {"busy": "working", "shell": "working", "idle": "idle", "waiting": "waiting"}
 
 
 def discover(directory: str) -> list[Entry]:
-    """What each file tells of a process that is there.
+    """The sessions whose process exists.
 
-    Raises OSError, OwnerCallFailed when the directory is another uid's; one that is not there holds no session.
+    Raises OSError, OwnerCallFailed when the directory is another uid's; a missing one has no sessions.
     """
     folder = os.path.join(directory, "sessions")
     try:
@@ -46,7 +46,7 @@ def discover(directory: str) -> list[Entry]:
             told = _told(directory, folder, name)
         except FileNotFoundError:
             continue  # just removed
-        except (OSError, ValueError, RecursionError) as error:  # half written, or damaged
+        except (OSError, ValueError, RecursionError) as error:  # half-written or damaged
             told = unread_entry(name, f"{name}: {error}", os.geteuid())
         if told is not None:
             found.append(told)
@@ -54,14 +54,14 @@ def discover(directory: str) -> list[Entry]:
 
 
 def told_of(directory: str, pid: int) -> Entry | None:
-    """What the list in `directory` tells of the process `pid` now; None when it has none, or it cannot be read."""
+    """The entry of process `pid` in `directory` now; None if there is none, or it cannot be read."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         return _told(directory, os.path.join(directory, "sessions"), f"{pid}.json")
     return None
 
 
 def session_of(directory: str, pid: int) -> str | None:
-    """The session that the process `pid` has, as the list in `directory` says it now; None when it does not."""
+    """The session of process `pid` according to the list in `directory`; None: unknown."""
     try:
         with open(os.path.join(directory, "sessions", f"{pid}.json"), "rb", opener=_opener) as file:
             data = json.loads(file.read(MOST_BYTES))
@@ -72,7 +72,7 @@ def session_of(directory: str, pid: int) -> str | None:
 
 
 def _opener(path: str, flags: int) -> int:
-    """A FIFO must not hold us, nor a link lead us."""
+    """Open without blocking on a FIFO or following a link."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -93,7 +93,7 @@ def _told(base: str, folder: str, name: str) -> Entry | None:
     if not isinstance(data, dict):
         raise ValueError("it is not a JSON object")
     if data.get("pid", pid) != pid or data.get("kind") == "daemon":
-        return None  # its supervisor is no session
+        return None  # its supervisor is not a session
     ticks = _ticks(data.get("procStart"))
     if ticks is None:
         ticks = _claude_now(pid)
@@ -125,7 +125,7 @@ def _ticks(value: object) -> int | None:
 
 
 def _milliseconds(value: object) -> float | None:
-    """Epoch seconds; None for what is no such time."""
+    """Milliseconds as epoch seconds; None for an invalid time."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LONGEST:
         return None
     return value / 1000
@@ -137,7 +137,7 @@ def _text(data: dict[str, object], key: str) -> str:
 
 
 def _transcript(base: str, cwd: str, session: str) -> str | None:
-    """`projects/<where it began>/<session>.jsonl`, if it is there: a session that moves keeps it at its first place."""
+    """`projects/<first directory>/<session>.jsonl`, if it exists: a session that changes directory keeps its file."""
     if not cwd or not session:
         return None
     path = os.path.join(base, "projects", re.sub(r"[^A-Za-z0-9]", "-", cwd), f"{session}.jsonl")
@@ -145,7 +145,7 @@ def _transcript(base: str, cwd: str, session: str) -> str | None:
 
 
 def _claude_now(pid: int) -> int | None:
-    """The start ticks of that process if it is Claude Code's."""
+    """The start ticks of that process if it is a Claude Code."""
     try:
         ticks = int(proc_files.read(pid, "stat").rpartition(b")")[2].split()[19])
         words = proc_files.read(pid, "cmdline", 4096).decode("utf-8", "replace").split("\0")

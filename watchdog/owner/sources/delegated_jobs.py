@@ -1,8 +1,8 @@
-"""The job that a session of tmux-agent-orchestrate was given: its record, its state and its list of events.
+"""The job of a tmux-agent-orchestrate session: its record, its state and its list of events.
 
-Beside the sessions' YAML: `jobs/<id>.json` (the record; `last_seq` numbers the events) below `jobs/.lock`, and
+Next to the sessions' YAML: `jobs/<id>.json` (the record; `last_seq` numbers the events), locked by `jobs/.lock`, and
 `delegate_job_logs/<id>/` with `events.ndjson` and `status.json`. An event is one line: schema_version, seq, job_id,
-event, timestamp, detail. What is sent over MQTT beside them is the program's own affair: nothing is sent from here.
+event, timestamp, detail. The program also sends them over MQTT; we do not.
 
 Tests: tests/owner/sources/test_agent_sessions.py.
 """
@@ -21,12 +21,12 @@ from watchdog.owner.sources import files
 
 JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 SCHEMA = 1
-WAIT = 2.0  # seconds for the lock of the jobs
+WAIT = 2.0  # seconds to wait for the jobs' lock
 _OPEN = ("pending", "running")
 
 
 def tell(folder: str, job: str, event: str, detail: str, ended_at: float) -> str:
-    """The events that a stop writes, `progress` and `completed` (or `error`), once. What came of it, in words.
+    """Write the events of a stop, `progress` and `completed` (or `error`), once. Returns a description.
 
     Raises OSError, OwnerCallFailed when the job's files are not understood.
     """
@@ -56,7 +56,7 @@ def tell(folder: str, job: str, event: str, detail: str, ended_at: float) -> str
 
 @contextmanager
 def locked(path: str) -> Iterator[None]:
-    """A lock file of the program's, held. Raises OSError, OwnerCallFailed `busy`."""
+    """Hold one of the program's lock files. Raises OSError, OwnerCallFailed `busy`."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     try:
         until = time.monotonic() + WAIT
@@ -74,7 +74,7 @@ def locked(path: str) -> Iterator[None]:
 
 
 def _append(path: str, seq: int, events: list[dict[str, object]]) -> None:
-    """Those lines that a try that was killed has not written."""
+    """Append the lines that a killed try has not already written."""
     try:
         text, _ = files.read(path)
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def _append(path: str, seq: int, events: list[dict[str, object]]) -> None:
 
 
 def _set(path: str, status: str, now: str, seq: int) -> None:
-    """What of these the file has."""
+    """Set those of these members that the file has."""
 
     def edit(text: str) -> str:
         told = files.parsed(path, text)

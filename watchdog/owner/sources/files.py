@@ -1,7 +1,7 @@
-"""Files of other programs, for the sources: read whole or not at all; replaced by a rename, all that is not meant kept.
+"""Reads and changes other programs' files for the sources: reads them completely or not at all, replaces by a rename.
 
-A value is cut out of a JSON text, or put into it, at its place: written again, a number could look otherwise than the
-program wrote it, and it could not be known what of the file was ours.
+A JSON value is edited in the text at its place: if the document were written anew, a number could look different from
+what the program wrote, and our change could not be told from the rest.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ from urllib.parse import quote
 from watchdog.core.source_entries import LONGEST
 from watchdog.errors import OwnerCallFailed
 
-MOST_BYTES = 4 << 20  # of one file that is read whole
-READ_WAIT, WRITE_WAIT = 1.0, 5.0  # seconds for another's lock on a database; hcom and agent-relay wait 5 s themselves
-ATTEMPTS = 5  # of a change of a file that others write meanwhile
+MOST_BYTES = 4 << 20  # per file
+READ_WAIT, WRITE_WAIT = 1.0, 5.0  # seconds to wait for a database lock; hcom and agent-relay themselves wait 5 s
+ATTEMPTS = 5  # to change a file that others write meanwhile
 
 Step = str | int  # a member's name, an item's number
 Edit = Callable[[str], str | None]  # the whole text -> the new one; None: nothing to do
@@ -27,7 +27,7 @@ _decoder = json.JSONDecoder()
 
 
 def read(path: str, limit: int = MOST_BYTES) -> tuple[str, os.stat_result]:
-    """A regular file's text, and what it was then. Raises OSError; OwnerCallFailed when it is too long or no text."""
+    """A regular file's text and its stat. Raises OSError; OwnerCallFailed if it is too long or not text."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -49,7 +49,7 @@ def read_json(path: str) -> tuple[object, os.stat_result]:
 
 
 def parsed(path: str, text: str) -> object:
-    """The text as JSON. Raises OwnerCallFailed: it is being written just now, or is no JSON."""
+    """The text as JSON. Raises OwnerCallFailed if it is being written, or is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -57,11 +57,10 @@ def parsed(path: str, text: str) -> object:
 
 
 def change(path: str, edit: Edit) -> bool:
-    """Replace the file by what `edit` makes of its text; whether there was something to do.
+    """Replace the file by what `edit` makes of its text; whether anything changed.
 
-    Its mode and owner stay. What another process wrote meanwhile is not overwritten: that text is edited in turn.
-    Between the last look and the rename lies a moment in which that can still happen: these programs lock nothing.
-    Raises OSError, OwnerCallFailed.
+    Mode and owner stay. If another process wrote meanwhile, its text is edited instead of overwritten. Between the last
+    check and the rename a short race remains: these programs use no locks. Raises OSError, OwnerCallFailed.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -77,7 +76,7 @@ def change(path: str, edit: Edit) -> bool:
 
 
 def replaced(path: str, text: str, before: os.stat_result) -> bool:
-    """Write the file again with that text, its mode and owner kept; False when it is another than `before` by now."""
+    """Replace the file's text, keeping mode and owner; False if the file has changed since `before`."""
     descriptor, beside = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
     try:
         with open(descriptor, "w", encoding="utf-8", newline="") as file:
@@ -102,7 +101,9 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
 
 
 def remove(path: str, is_kind: Callable[[int], bool]) -> bool:
-    """Take away a file of ours that is of that kind (`stat.S_ISREG`, …), and of a link the link; whether it was."""
+    """Remove our own file if it is of that kind (`stat.S_ISREG`, …), without following links; whether it was
+    removed.
+    """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         status = os.lstat(path)
         if is_kind(status.st_mode) and status.st_uid == os.geteuid():
@@ -118,7 +119,7 @@ def _end_of_space(text: str, at: int) -> int:
 
 
 def _children(text: str, at: int) -> list[tuple[Step, int, int, int]]:
-    """What the object or array at that place holds: name or number, where it begins, its value, where that ends."""
+    """The children of the object or array there: name or index, its position, position and end of its value."""
     is_object = text[at] == "{"
     found: list[tuple[Step, int, int, int]] = []
     at = _end_of_space(text, at + 1)
@@ -138,7 +139,7 @@ def _children(text: str, at: int) -> list[tuple[Step, int, int, int]]:
 
 
 def _place(text: str, steps: tuple[Step, ...]) -> int:
-    """Where the value below those steps begins. Raises KeyError."""
+    """The position of the value below those steps. Raises KeyError."""
     at = _end_of_space(text, 0)
     for step in steps:
         at = {name: value for name, _, value, _ in _children(text, at)}[step]
@@ -146,7 +147,7 @@ def _place(text: str, steps: tuple[Step, ...]) -> int:
 
 
 def without(text: str, *steps: Step) -> str:
-    """The JSON text without that member or item, as its program would write what is left. Raises KeyError."""
+    """The JSON text without that member or item. Raises KeyError."""
     at = _place(text, steps[:-1])
     children = _children(text, at)
     number = {child[0]: index for index, child in enumerate(children)}[steps[-1]]
@@ -165,7 +166,7 @@ def with_value(text: str, value: object, *steps: Step) -> str:
 
 
 def with_member(text: str, name: str, value: object) -> str:
-    """The JSON object's text with one more member at its end, set as its others are."""
+    """The JSON object's text with one more member at its end, formatted like the others."""
     children = _children(text, _end_of_space(text, 0))
     if not children:
         return json.dumps({name: value})
@@ -176,7 +177,7 @@ def with_member(text: str, name: str, value: object) -> str:
 
 
 def within(text: str, edit: Callable[[str], str], *steps: Step) -> str:
-    """The JSON text with what stands below those steps edited, as a text of its own. Raises KeyError."""
+    """The JSON text in which `edit` has changed the text of the value below those steps. Raises KeyError."""
     at = _place(text, steps)
     _, end = _decoder.raw_decode(text, at)
     return text[:at] + edit(text[at:end]) + text[end:]
@@ -184,10 +185,10 @@ def within(text: str, edit: Callable[[str], str], *steps: Step) -> str:
 
 @contextlib.contextmanager
 def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-    """An SQLite database, opened again; one transaction, committed at the end of the block when it is for writing.
+    """Open an SQLite database for one transaction, which is committed at the end of the block.
 
-    Words that are no UTF-8 spoil themselves alone. Raises OSError; OwnerCallFailed: `busy` when another holds its lock,
-    `unreadable`, and `not_ours`.
+    Text that is not UTF-8 does not affect other text. Raises OSError; OwnerCallFailed: `busy` when another process
+    holds its lock, `unreadable`, and `not_ours`.
     """
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -210,10 +211,10 @@ def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
 
 
 def _begun(path: str, *, write: bool) -> sqlite3.Connection:
-    """A connection in a transaction that has its lock.
+    """A connection with a transaction that holds its lock.
 
-    A writer that was killed in its COMMIT leaves a journal, and no process reads before SQLite has rolled that back,
-    which it does for a process that opens the file for writing, and only for that one (SQLITE_READONLY_ROLLBACK).
+    A writer killed during COMMIT leaves a journal, and no process can read before SQLite has rolled that back, which it
+    does only for a process that opens the file for writing (SQLITE_READONLY_ROLLBACK).
     """
     try:
         return _connected(path, "rw" if write else "ro", write=write)
@@ -229,12 +230,12 @@ def _connected(path: str, mode: str, *, write: bool) -> sqlite3.Connection:
         f"file:{quote(path)}?mode={mode}", uri=True, timeout=wait, isolation_level=None, check_same_thread=False
     )
     try:
-        broken = "surrogateescape" if write else "replace"  # what is written again keeps its bytes, or is refused
+        broken = "surrogateescape" if write else "replace"  # text that is written back keeps its bytes, or is refused
         connection.text_factory = lambda data: data.decode("utf-8", broken)
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        connection.execute("PRAGMA schema_version").fetchone()  # BEGIN alone reads nothing
+        connection.execute("PRAGMA schema_version").fetchone()  # BEGIN alone takes no read lock
     except BaseException:
         connection.close()
         raise
@@ -242,12 +243,12 @@ def _connected(path: str, mode: str, *, write: bool) -> sqlite3.Connection:
 
 
 def number(value: object) -> float | None:
-    """A number that can be a time; None for all else: JSON has numbers of any length, and SQLite infinite ones."""
+    """The value if it can be a time, else None: JSON allows numbers of any length, and SQLite infinite ones."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LONGEST:
         return None
     return float(value)
 
 
 def columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """The columns of that table; none: it is not there."""
+    """The columns of that table; empty if it does not exist."""
     return {str(row["name"]) for row in database.execute("SELECT name FROM pragma_table_info(?)", (table,))}

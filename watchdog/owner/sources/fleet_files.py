@@ -1,4 +1,4 @@
-"""The files of one task of apra-fleet, as they stand now, and whether its wrapper lives. Nothing is changed here.
+"""Reads the files of one apra-fleet task, and checks whether its wrapper is alive. Read-only.
 
 Tests: tests/owner/sources/test_fleet_tasks.py.
 """
@@ -15,32 +15,32 @@ from watchdog.owner import paths
 from watchdog.owner.sources import files, kernel
 
 RUNNING, ENDED = ("running", "retrying"), ("completed", "failed", "cancelled")
-TASK = re.compile(r"task-[a-z0-9]{4,20}")  # as the program itself checks it
-MOST_BYTES = 65536  # of one file; those that were seen have 200
-Everybody = Callable[[], dict[int, kernel.Process]]  # this uid's processes: a scan of /proc
+TASK = re.compile(r"task-[a-z0-9]{4,20}")  # the program's own pattern
+MOST_BYTES = 65536  # per file; real ones have 200
+Everybody = Callable[[], dict[int, kernel.Process]]  # returns this uid's processes, by a scan of /proc
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One directory, as its files tell of it now."""
+    """One task, as its files describe it."""
 
     task_id: str
     status: str
     started: str
     retries: int
-    pid: int | None  # None: there is no pid file, or no pid in it
-    written: float | None  # when the pid file was; epoch seconds
-    changed: float  # when the status was
-    updated: str  # the same, in the program's own words (UTC)
+    pid: int | None  # None: no pid file, or no pid in it
+    written: float | None  # when the pid file was written; epoch seconds
+    changed: float  # when the status was written
+    updated: str  # the same according to the program (UTC)
     uid: int
 
     @property
     def token(self) -> str:
-        """Which run of it: when it began, and its pid file."""
+        """Identifies the run: its start, and its pid file."""
         return f"{self.started} {self.pid} {self.written}"
 
     def is_run(self, token: str) -> bool:
-        """Whether that token is of this run; its wrapper takes the pid file away before it writes its last status."""
+        """Whether the token means this run; the wrapper removes the pid file before it writes its last status."""
         return self.token == token or (self.written is None and token.split(" ")[0] == self.started)
 
 
@@ -55,7 +55,7 @@ def opened(path: str) -> int:
 
 @contextmanager
 def directory_of(top: int, key: str) -> Iterator[str]:
-    """The task's directory by a name that no exchange leads elsewhere.
+    """The task's directory, under a name that cannot be redirected.
 
     Raises FileNotFoundError; OwnerCallFailed for a link, a file, another uid's, or a mount.
     """
@@ -72,7 +72,7 @@ def directory_of(top: int, key: str) -> Iterator[str]:
 
 
 def read_task(place: str, key: str) -> Task:
-    """What its files say. Raises OSError, OwnerCallFailed (`not_understood`: half written, or of another layout)."""
+    """The task in these files. Raises OSError, OwnerCallFailed (`not_understood`: half-written, or another layout)."""
     text, like = files.read(f"{place}/status.json", MOST_BYTES)
     told = files.parsed(f"{key}/status.json", text)
     told = told if isinstance(told, dict) else {}
@@ -102,9 +102,9 @@ def read_task(place: str, key: str) -> Task:
 
 
 def lives(task: Task, everybody: Everybody = kernel.own_processes) -> bool:
-    """Whether the wrapper may be there: a process of that pid which began before it was written down, or runs it.
+    """Whether the wrapper may be alive: a process with that pid that began before it was written, or runs the script.
 
-    No pid says nothing: then it is whoever runs this task's script.
+    Without a pid any process that runs this task's script counts.
     """
     if task.pid is None or task.written is None:
         return is_run(task.task_id, everybody)
@@ -115,10 +115,10 @@ def lives(task: Task, everybody: Everybody = kernel.own_processes) -> bool:
 
 
 def runs(key: str, process: kernel.Process) -> bool:
-    """Whether it was started with this task's own script; a step of the clock cannot hide that."""
+    """Whether it was started with this task's own script; that is independent of clock steps."""
     return any(word.endswith(f"/{key}/run.sh") for word in process.words[:4])
 
 
 def is_run(key: str, everybody: Everybody = kernel.own_processes) -> bool:
-    """Whether any process of this uid was."""
+    """Whether any process of this uid runs this task's script."""
     return any(runs(key, one) for one in everybody().values())

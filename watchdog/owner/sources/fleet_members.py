@@ -1,6 +1,6 @@
-"""The members of apra-fleet, from its `registry.json`: names by their folders, and those that live elsewhere.
+"""The members of apra-fleet, from its `registry.json`: local ones by folder, and those on other devices.
 
-Nothing else of that file is kept: it has passwords.
+Nothing else in that file is kept: it contains passwords.
 
 Tests: tests/owner/sources/test_fleet_tasks.py.
 """
@@ -18,13 +18,13 @@ LOCAL = "local"  # `agentType`; the others are remote (by SSH) and relay
 
 
 def folders() -> dict[str, str]:
-    """Names of the members of this host, by the folders that they work in."""
+    """Names of the members on this host, by working folder."""
     local = ((one.get("workFolder"), name) for one, name in _members() if one.get("agentType", LOCAL) == LOCAL)
     return {folder.rstrip("/"): name for folder, name in local if isinstance(folder, str)}
 
 
 def elsewhere() -> list[Entry]:
-    """Those of other devices: shown, and never more."""
+    """Members on other devices, which are only shown."""
     found = []
     for one, name in _members():
         kind, key = one.get("agentType", LOCAL), one.get("id")
@@ -47,7 +47,7 @@ def elsewhere() -> list[Entry]:
 
 
 def _members() -> Iterator[tuple[dict[str, Any], str]]:
-    """Each with its name; none where the file is not there, another uid's, or not understood."""
+    """Each member with its name; none if the file is missing, another uid's, or invalid."""
     data = os.environ.get("APRA_FLEET_DATA_DIR") or os.path.expanduser("~/.apra-fleet/data")
     try:
         told, like = files.read_json(os.path.join(data, "registry.json"))

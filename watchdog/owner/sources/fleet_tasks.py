@@ -1,15 +1,15 @@
 """apra-fleet's long running tasks: a directory `task-<id>` each, below `~/.fleet-tasks`, kept by a bash wrapper.
 
-- `task.pid` holds the wrapper's pid, from right after its start until its end. The pid has no identity: whose process
-  it is, is known by when the file was written, or by the words of a process that runs this task's own `run.sh`.
+- `task.pid` has the wrapper's pid, from right after its start until its end. The pid has no identity: the process is
+  identified by when the file was written, or by a command line that runs this task's own `run.sh`.
 - `status.json` is one line: taskId, status (running, retrying, completed, failed), started, updated, exitCode, retries.
-- Without a pid a minute after its status was written, and without a process that runs its script, a launch has failed.
-- `activity` is touched every 300 s by a loop beside the command, also while the command hangs: a sign of life of the
-  wrapper, no progress. What the command writes goes to `task.log`.
+- If there is no pid a minute after its status was written, and no process runs its script, the launch has failed.
+- `activity` is touched every 300 s by a loop next to the command, even while the command hangs: a sign of life of the
+  wrapper, not progress. The command's output goes to `task.log`.
 
-The wrapper is the agent's main process: it is ended before the command, which it would start again. Its death by a
-signal leaves `running` (or `retrying`) and the pid file for ever, which `forget` puts right. The status `cancelled`
-was asked for in the program's own tracker and is in no release (0.4.2): its readers show a status as it stands.
+The wrapper is the agent's main process: it is killed before the command, which it would restart. Its death by a signal
+leaves `running` (or `retrying`) and the pid file for ever; `forget` corrects that. The status `cancelled` was requested
+in the program's own tracker and is in no release (0.4.2): its readers show any status as it is.
 """
 
 import functools
@@ -36,14 +36,14 @@ from watchdog.owner.sources.fleet_files import (
     runs,
 )
 
-RHYTHM = 660.0  # seconds without a touch of `activity` that are nothing unusual: twice its 300, and a minute
+RHYTHM = 660.0  # seconds without a touch of `activity` that are normal: twice its 300, and a minute
 LAUNCH = 60.0  # seconds that a launch may take, by the program's own supervisor
 
 
 def discover(path: str) -> list[Entry]:
-    """Every task that runs, and the members on other devices. Raises OSError, OwnerCallFailed.
+    """All running tasks, and the members on other devices. Raises OSError, OwnerCallFailed.
 
-    A directory that is not there holds no task.
+    A missing directory has no tasks.
     """
     try:
         top = opened(path)
@@ -61,9 +61,9 @@ def discover(path: str) -> list[Entry]:
 
 
 def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
-    """The task's last status, then its pid file away; the rest of the directory stays for the program's retention.
+    """Write the task's last status, then remove its pid file; the rest stays for the program's own retention.
 
-    Raises OSError, OwnerCallFailed: `alive` while the wrapper is there, `not_understood`.
+    Raises OSError, OwnerCallFailed: `alive` while the wrapper exists, `not_understood`.
     """
     if not TASK.fullmatch(key):
         raise OwnerCallFailed("not_understood", f"{key!r} names no task")
@@ -108,7 +108,7 @@ def _status(end: EntryEnd) -> str:
 
 
 def _exit_code(end: EntryEnd) -> int | None:
-    """As bash has it: 128 and the signal's number."""
+    """As in bash: 128 plus the signal's number."""
     if end.exit_code is None and end.signal is not None and end.signal in Signals.__members__:
         return 128 + Signals[end.signal]
     return end.exit_code
@@ -119,7 +119,7 @@ def _utc(seconds: float) -> str:
 
 
 def _entry(path: str, top: int, name: str, members: dict[str, str], everybody: Everybody) -> Entry | None:
-    """None: it does not run; unread while its files are just changing, or are not understood."""
+    """The entry of a task; None: it does not run; `unread` while its files are being written or are invalid."""
     try:
         with directory_of(top, name) as place:
             task = read_task(place, name)
@@ -158,7 +158,7 @@ def _entry(path: str, top: int, name: str, members: dict[str, str], everybody: E
 
 
 def _failed_to_start(task: Task, everybody: Everybody) -> str:
-    """Why no process is behind it, where there is no pid and should be one; else nothing."""
+    """Why it has no process, if there should be a pid and is none; else empty."""
     age = time.time() - max(task.changed, task.written or 0.0)
     if task.pid is not None or age < LAUNCH or lives(task, everybody):
         return ""
@@ -174,5 +174,5 @@ def _touched(path: str) -> str | None:
 
 
 def _cwd(task: Task) -> str | None:
-    """Where the wrapper works: the member's folder."""
+    """The wrapper's cwd, which is the member's folder."""
     return (kernel.link(task.pid, "cwd") or None) if task.pid is not None else None

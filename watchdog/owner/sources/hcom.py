@@ -1,14 +1,14 @@
 """hcom: `hcom.db` (SQLite in WAL mode) and `.tmp/launched_pids.json` below `~/.hcom` or $HCOM_DIR.
 
 Seen in 0.7.24 (schema 18) and 0.7.31 (schema 20). Each agent is a row of `instances`; its end is the event `stopped`
-with a snapshot, from which `hcom r NAME` takes it up again, and the row and its bindings go in the same transaction, as
-hcom itself does it. The pid file holds processes of agents that were stopped and run on ("orphans"), and those just
-launched. A number there, or in a row of before `pid_identity`, may be another's by now: whoever carries the
-HCOM_PROCESS_ID that hcom gave to that agent is it; of others the time of the launch decides.
+with a snapshot, from which `hcom r NAME` resumes it, and the row and its bindings are deleted in the same transaction,
+as hcom itself does. The pid file lists processes of stopped agents that still run ("orphans"), and newly launched ones.
+A pid there, or in a row without `pid_identity`, may have been reused: the process that carries the HCOM_PROCESS_ID that
+hcom gave to the agent is the agent; otherwise the time of the launch decides.
 
-hcom's own rhythm: a listening agent beats at least each 30 s; a working one does not beat during a tool; `blocked`
-waits for a human's approval. It takes a listening one for stale after 35 s, a working one after 300 s, and then kills
-none. We count a bit longer, and a tool may take ten minutes.
+hcom's own timing: a listening agent beats at least every 30 s; a working one does not beat during a tool; `blocked`
+waits for a human's approval. hcom calls a listening one stale after 35 s, a working one after 300 s, but kills none.
+Our limits are a bit longer, and a tool may take ten minutes.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, hcom_runs, kernel
 from watchdog.owner.sources.base import Forgotten, living_first
 
-SCHEMAS = range(18, 21)  # `user_version` of the layouts that we write to
+SCHEMAS = range(18, 21)  # `user_version` of the layouts that we may write
 LISTENING, WORKING, IN_A_TOOL = 120.0, 300.0, 660.0  # seconds of silence
-MOST_DEPTH = 10  # of children's children, as hcom has it
-# How it ended -> hcom's own word for that.
+MOST_DEPTH = 10  # nesting of children, hcom's own limit
+# How it ended -> hcom's own term.
 REASONS = {"killed": "killed", "stopped": "external", "lost": "process_exit"}
 STATES = {"active": "working", "listening": "idle", "blocked": "waiting"}
-# What forget touches; a table or a column less, and the layout is not the one that we know.
+# What `forget` uses; if a table or a column is missing, the layout is unknown.
 NEEDED = {
     "instances": {"name", "created_at", "session_id", "agent_id", "parent_name", "parent_session_id", "pid"},
     "events": {"timestamp", "type", "instance", "data"},
@@ -43,12 +43,12 @@ NEEDED = {
     "notify_endpoints": {"instance", "kind", "port"},
     "kv": {"key", "value"},
 }
-# Of the row, in the snapshot: as it stands there,
+# Columns that the snapshot has unchanged,
 SNAPSHOT = (
     *("name", "background", "background_log_file", "created_at", "directory", "last_event_id", "last_seen"),
     *("name_announced", "pid", "subagent_timeout", "tool", "transcript_path", "wait_timeout"),
 )
-# or null where it is empty.
+# and those that are null when empty.
 OR_NULL = (
     "agent_id",
     "hints",
@@ -67,7 +67,7 @@ Row = dict[str, Any]
 
 
 def discover(root: str) -> list[Entry]:
-    """Every row, and every process of the pid file that no row has. Raises OSError, OwnerCallFailed."""
+    """All rows, and all processes of the pid file that no row has. Raises OSError, OwnerCallFailed."""
     launched, uid, unread = hcom_runs.launched(root)
     try:
         with files.database(os.path.join(root, "hcom.db")) as database:
@@ -89,7 +89,7 @@ def discover(root: str) -> list[Entry]:
 
 
 def forget(root: str, key: str, token: str, end: EntryEnd) -> Forgotten:
-    """Write the end of one agent down as hcom does, and take its pid out of the pid file.
+    """Record the end of one agent as hcom does, and remove its pid from the pid file.
 
     Raises OSError, OwnerCallFailed.
     """
@@ -126,7 +126,7 @@ def _entry(
     launched: Mapping[int, Row],
     scripts: Mapping[str, tuple[str, ...]],
 ) -> Entry:
-    """One row. Raises ValueError when it names no agent."""
+    """The entry of one row. Raises ValueError if it names no agent."""
     name = _text(row, "name")
     created = files.number(row.get("created_at"))
     if not name or not name.isprintable() or created is None:
@@ -171,7 +171,7 @@ def _entry(
 
 
 def _leftover(root: str, pid: int, one: Row, uid: int) -> Entry:
-    """A process of an agent that was stopped and went on, or whose row was lost: ended by a person's word alone."""
+    """A process of an agent that was stopped but still runs, or whose row was lost: only a person's order kills it."""
     name = next(str(name) for name in one["names"])
     since = files.number(one.get("launched_at"))
     process, tag = _text(one, "process_id"), _text(one, "tag")
@@ -204,7 +204,7 @@ def _stop(
     by: str = "",
     depth: int = 0,
 ) -> list[str]:
-    """The children that lived within it, then itself: each with its event. The names, itself last."""
+    """Stop the children within it, then itself, each with its event. Returns the names, its own last."""
     name, session = str(row["name"]), row["session_id"] or None
     by = by or (end.by if end else "")
     stopped = []
@@ -215,7 +215,7 @@ def _stop(
         ).fetchall()
         for (child,) in children:
             below = _row(database, child)
-            # A child with a process of its own may live on: it is found, and judged, as an agent of its own.
+            # A child with its own process may keep running: it is discovered and judged as a separate agent.
             if below and child != name and below["pid"] in (None, row["pid"]) and not below.get("origin_device_id"):
                 stopped += _stop(database, below, "parent_stopped", None, version, by, depth + 1)
     data: Row = {"action": "stopped", "by": by, "reason": reason, "snapshot": _snapshot(database, row, version)}
@@ -247,7 +247,7 @@ def _stop(
 def _snapshot(database: sqlite3.Connection, row: Row, version: int) -> Row:
     snapshot = {key: row[key] for key in SNAPSHOT if key in row}
     snapshot |= {key: row[key] or None for key in OR_NULL if key in row}
-    if version > 18:  # since then they are taken up again with the agent
+    if version > 18:  # since then subscriptions are resumed with the agent
         texts = database.execute(f"SELECT value FROM kv WHERE {SUBSCRIBED} ORDER BY key", (row["name"],))  # noqa: S608
         snapshot["subscriptions"] = [json.loads(text) for (text,) in texts]
     return snapshot
@@ -263,7 +263,7 @@ def _row(database: sqlite3.Connection, name: str) -> Row | None:
 
 
 def _bound(database: sqlite3.Connection) -> dict[str, list[str]]:
-    """Which process ids hcom gave to each agent (the HCOM_PROCESS_ID of all that it started)."""
+    """The process ids that hcom gave to each agent (HCOM_PROCESS_ID of what it started)."""
     bound: dict[str, list[str]] = {}
     if {"process_id", "instance_name"} <= files.columns(database, "process_bindings"):
         for process, name in database.execute("SELECT process_id, instance_name FROM process_bindings"):
@@ -276,21 +276,21 @@ def _bound(database: sqlite3.Connection) -> dict[str, list[str]]:
 
 
 def _token(row: Row, bound: Mapping[str, list[str]]) -> str:
-    """Another when the row means another run: its birth, its process, what hcom named that process."""
+    """Changes when the row means another run: its creation, its process, hcom's id of that process."""
     ticks = _text(_launch_context(row), "pid_identity").rpartition(":")[2]
     processes = " ".join(bound.get(str(row["name"]), []))
     return f"{row.get('created_at')} {row.get('pid')} {ticks} {processes}"
 
 
 def _beat(row: Row) -> str | None:
-    """What changes at each sign of life; none has come yet where all times are 0."""
+    """Text that changes with each sign of life; None if all times are 0: none has come yet."""
     times = [row.get(one) or 0 for one in ("last_stop", "status_time", "last_seen")]
     said = _text(row, "status"), _text(row, "status_context")
     return " ".join(map(str, (*times, *said))) if any(times) else None
 
 
 def _promise(status: str, context: str, row: Row) -> float | None:
-    """Seconds of silence; None for one that waits for a human, is only being launched, or has shown no beat yet."""
+    """Allowed seconds of silence; None for one that waits for a human, is being launched, or has not beaten yet."""
     if status == "listening":
         return LISTENING if row.get("last_stop") else None
     if status == "active" and row.get("status_time"):
@@ -307,18 +307,18 @@ def _launch_context(row: Row) -> Row:
 
 
 def _shown(row: Row) -> str:
-    """The name as `hcom list` has it."""
+    """The name as `hcom list` shows it."""
     tag = _text(row, "tag")
     return f"{tag}-{_text(row, 'name')}" if tag else _text(row, "name")
 
 
 def _command(root: str) -> tuple[str, ...]:
-    """hcom for that directory."""
+    """The hcom command for that directory."""
     return ("hcom",) if root == os.path.expanduser("~/.hcom") else ("env", f"HCOM_DIR={root}", "hcom")
 
 
 def _resume(root: str, name: str) -> str:
-    """As a person types it: a name is a word of a database, which may hold any."""
+    """The resume command for a person, quoted, as a name from a database may contain anything."""
     where = f"HCOM_DIR={shlex.quote(root)} " if len(_command(root)) > 1 else ""
     return f"{where}hcom r {shlex.quote(name)}"
 

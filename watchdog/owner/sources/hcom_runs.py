@@ -1,4 +1,4 @@
-"""What hcom keeps of its runs beside its database: the pid file, launch scripts, and what their processes show.
+"""What hcom keeps outside its database: the pid file and launch scripts; and what its processes show.
 
 Tests: tests/owner/sources/test_hcom.py.
 """
@@ -16,19 +16,19 @@ from watchdog.owner.sources import files, kernel
 from watchdog.owner.sources.base import Forgotten
 
 PID_FILE = ".tmp/launched_pids.json"
-SCRIPT_BYTES = 65536  # those that were seen have 3000
-MOST_SCRIPTS = 4096  # looked at in one look; hcom removes those of panes only
-BEFORE, AFTER = 60.0, 900.0  # seconds around a row's birth in which its scripts are written
-LAUNCH = 120.0  # seconds from a row's birth until its pid is written: hcom itself gives up after 30
+SCRIPT_BYTES = 65536  # real ones have 3000
+MOST_SCRIPTS = 4096  # checked at most; hcom removes only those of panes
+BEFORE, AFTER = 60.0, 900.0  # seconds around a row's creation in which its scripts are written
+LAUNCH = 120.0  # seconds from a row's creation until its pid is written: hcom itself gives up after 30
 _PROCESS = re.compile(r"\bHCOM_PROCESS_ID=([0-9A-Za-z-]{8,64});")
-LEFTOVERS = "pid:"  # begins the key of each
+LEFTOVERS = "pid:"  # prefix of their keys
 _LEFTOVER = re.compile(r"pid:(\d{1,9})")
 _IDENTITY = re.compile(r"linux:([0-9a-f-]{36}):(\d{1,20})")
 _TERMINALS = ("tmux", "kitty", "wezterm")
 
 
 def launched(root: str) -> tuple[dict[int, dict[str, Any]], int, str]:
-    """The pid file, by pid, whose it is, and why nothing of it can be read: hcom itself takes it for none then."""
+    """The pid file by pid, its owner, and why it cannot be read (then hcom itself ignores it)."""
     try:
         data, status = files.read_json(os.path.join(root, PID_FILE))
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def _entries(data: object) -> dict[str, dict[str, Any]]:
 
 
 def drop(root: str, pid: str, same: Callable[[dict[str, Any]], bool]) -> bool:
-    """Take that pid out of the pid file if the entry there is the `same`; whether it was."""
+    """Remove that pid from the pid file if its entry is the `same`; whether it was removed."""
     path = os.path.join(root, PID_FILE)
 
     def edit(text: str) -> str | None:
@@ -61,7 +61,7 @@ def drop(root: str, pid: str, same: Callable[[dict[str, Any]], bool]) -> bool:
 
 
 def leftover_key(pid: int) -> str:
-    """What names a process of the pid file that no row has."""
+    """The key of a process in the pid file that no row has."""
     return f"{LEFTOVERS}{pid}"
 
 
@@ -71,12 +71,12 @@ def is_leftover(key: str) -> bool:
 
 
 def leftover_token(one: Mapping[str, Any]) -> str:
-    """Another when the number there means another run."""
+    """Changes when the pid there means another run."""
     return f"{one.get('launched_at')} {one.get('process_id', '')}"
 
 
 def forget_leftover(root: str, key: str, token: str) -> Forgotten:
-    """Take one of those out. Raises OSError, OwnerCallFailed."""
+    """Remove one of those. Raises OSError, OwnerCallFailed."""
     pid = key.removeprefix("pid:")
     if drop(root, pid, lambda one: leftover_token(one) == token):
         return Forgotten(Became.DONE, f"hcom no longer lists the process {pid}")
@@ -87,11 +87,10 @@ def forget_leftover(root: str, key: str, token: str) -> Forgotten:
 def identity(
     pid: int, noted: str, processes: list[str], since: float | None, created: float | None
 ) -> tuple[int | None, str | None, float | None]:
-    """Which process that pid is to be: ticks and boot as noted, or since when the number stands there.
+    """Which process that pid means: ticks and boot as recorded, or since when the pid is there.
 
-    The noted identity is not always that of the pid beside it: hcom puts a new pid into the row of an agent that was
-    taken up again, and keeps what stood there of the old. The process that carries the agent's own HCOM_PROCESS_ID is
-    the agent.
+    The recorded identity may not belong to the pid next to it: hcom puts a new pid into the row of a resumed agent and
+    keeps the old identity. The process that carries the agent's own HCOM_PROCESS_ID is the agent.
     """
     if processes and _carries(pid, processes):
         one = kernel.process(pid)
@@ -108,10 +107,10 @@ def _carries(pid: int, processes: list[str]) -> bool:
 
 
 def scripts(root: str, births: list[float]) -> dict[str, tuple[str, ...]]:
-    """The launch scripts of runs that began around `births`, by the process id that stands in them.
+    """The launch scripts of runs that began around `births`, by the process id in them.
 
-    hcom removes those of panes, and at their own end only. The logs beside them stay: the snapshot of an agent that
-    has stopped names its log.
+    hcom removes only those of panes, and only at their own end. The logs next to them stay: the snapshot of a stopped
+    agent names its log.
     """
     found: dict[str, tuple[str, ...]] = {}
     try:
@@ -133,7 +132,7 @@ def scripts(root: str, births: list[float]) -> dict[str, tuple[str, ...]]:
 
 
 def pane(pid: int, told: Mapping[str, Any]) -> dict[str, str] | None:
-    """The pane that hcom opened for it, of the terminals that we know."""
+    """The pane that hcom opened for it, if it is in a supported terminal."""
     preset = str(told.get("terminal_preset_effective") or told.get("terminal_preset") or "")
     terminal = next((one for one in _TERMINALS if preset == one or preset.startswith(f"{one}-")), None)
     number = told.get("pane_id")
@@ -141,6 +140,6 @@ def pane(pid: int, told: Mapping[str, Any]) -> dict[str, str] | None:
         return None
     servers = {"tmux": "", "kitty": str(told.get("kitty_listen_on") or ""), "wezterm": ""}
     server = servers[terminal]
-    if terminal == "tmux":  # the server is not noted: the pane's processes got it in their environment
+    if terminal == "tmux":  # the server is not recorded, but is in the environment of the pane's processes
         server = kernel.environ(pid).get("TMUX", "").split(",")[0]
     return {"terminal": terminal, "pane": number} | ({"server": server} if server else {})

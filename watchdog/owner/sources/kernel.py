@@ -1,4 +1,4 @@
-"""What /proc shows an owner of its own processes, for sources whose registry says too little of them."""
+"""What /proc shows about an owner's own processes, for sources whose registry has too little information."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ MOST_WORDS = 65536  # bytes of a command line
 
 @functools.cache
 def pid_max() -> int:
-    """The greatest pid here: a number above is none."""
+    """The limit for pids here: a larger number is not a pid."""
     with open("/proc/sys/kernel/pid_max", "rb") as file:
         return int(file.read())
 
@@ -25,13 +25,13 @@ def this_boot() -> str:
 
 
 def as_pid(value: object) -> int | None:
-    """The value where it can be the pid of an agent."""
+    """The value if it can be an agent's pid, else None."""
     return value if type(value) is int and 1 < value <= pid_max() else None
 
 
 @parsing.outside
 def link(pid: int, name: str) -> str:
-    """Where `cwd` or `exe` of a process leads; empty where the kernel does not show it to us."""
+    """The target of a process's `cwd` or `exe`; empty if it is not visible."""
     try:
         return os.readlink(f"/proc/{pid}/{name}") if name in ("cwd", "exe") else ""
     except OSError:
@@ -40,13 +40,13 @@ def link(pid: int, name: str) -> str:
 
 @parsing.outside
 def environ(pid: int) -> dict[str, str]:
-    """What this uid started a process with; nothing where the kernel does not show it to us, or another uid did."""
+    """The environment of a process that this uid started; empty if it is not visible, or another uid started it."""
     return environments.of(pid)
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process, as it is now."""
+    """One process."""
 
     pid: int
     parent: int
@@ -55,7 +55,7 @@ class Process:
 
 
 def process(pid: int) -> Process | None:
-    """That process; None where there is none, or only what is left of one."""
+    """That process; None if it does not exist or is a zombie."""
     try:
         fields = proc_files.read(pid, "stat").rpartition(b")")[2].split()
         words = os.fsdecode(proc_files.read(pid, "cmdline", MOST_WORDS)).split("\0")[:-1]
@@ -67,12 +67,12 @@ def process(pid: int) -> Process | None:
 
 
 def began(ticks: int) -> float:
-    """When a process of this boot with those start ticks was started, in epoch seconds of the clock as it is now."""
+    """The start of a process of this boot by its start ticks, in epoch seconds of the current clock."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def own_processes() -> dict[int, Process]:
-    """All of this uid's."""
+    """All processes of this uid."""
     found = {}
     for name in os.listdir("/proc"):
         try:

@@ -1,11 +1,11 @@
 """An orchestrator's own SQLite file: agents that register by INSERT and beat by UPDATE agent_lifecycle.
 
-Two layouts of `agent_lifecycle` are about, and a row is read by what it has: the documented one (TEXT ids,
+There are two layouts of `agent_lifecycle`, and a row is read by the columns that it has: the documented one (TEXT ids,
 `last_heartbeat`, UTC "YYYY-MM-DD HH:MM:SS") and the one that the code creates (INTEGER ids, `spawned_at` as naive local
-ISO time, no heartbeat). Heartbeats of the latter lie in `agent_status/<type>_status.json` beside the file. Its `pid`
-may hold a thread's ident, which is beyond every pid: such an agent is shown, and no process is signalled for it.
+ISO time, no heartbeat). Heartbeats of the latter are in `agent_status/<type>_status.json` next to the file. Its `pid`
+may be a thread ident, which is larger than any pid: such an agent is shown, and no process is signalled for it.
 
-What is written of an end: status, when and why, the exit status; of its task likewise. Never `last_heartbeat`.
+At an end these are written: status, time, reason and exit status; likewise for its task. Never `last_heartbeat`.
 """
 
 import math
@@ -27,8 +27,8 @@ LIVING = ("spawned", "running", "idle")
 NEEDED = frozenset({"agent_id", "status", "pid"})
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 _WANTED = ("agent_id", "status", "pid", "agent_type", "task_id", "worktree_path", "error_message", "last_heartbeat")
-_STARTS = ("started_at", "spawned_at")  # and of those it began by its own word
-_TIMES = ("started_at", "spawned_at", "created_at")  # any of them is when the pid stood there
+_STARTS = ("started_at", "spawned_at")  # of these: when it began according to the row
+_TIMES = ("started_at", "spawned_at", "created_at")  # the pid was there at any of these times
 _STATUS = {"killed": "killed", "stopped": "killed", "completed": "completed"}  # all else: failed
 _TASK_ENDED = ("completed", "failed", "cancelled")
 
@@ -36,7 +36,7 @@ Row = dict[str, object]
 
 
 def discover(path: str) -> list[Entry]:
-    """The living of `agent_lifecycle`, and of the status files those that have no row."""
+    """The living agents of `agent_lifecycle`, and the status files without a row."""
     blocker = sqlite_locks.holder(path)
     try:
         with files.database(path) as database:
@@ -48,13 +48,13 @@ def discover(path: str) -> list[Entry]:
         words = f"{error}: process {blocker} holds the lock"
         if not sqlite_locks.stands_still(blocker) or sqlite_locks.holder(path) != blocker:
             raise OwnerCallFailed("busy", words) from None
-        above = tuple(sqlite_locks.above(blocker))  # it stopped in the middle of its COMMIT: no process can read
+        above = tuple(sqlite_locks.above(blocker))  # it was stopped during COMMIT: no process can read
         return [Entry("lock", f"{blocker}", "lock", os.geteuid(), holders=above, note=printable(f"{words}, stopped"))]
     beats, unread = agent_status.read(_status_files(path))
     found = [unread_entry(key, why, os.geteuid()) for key, why in unread.items()]
     for row in rows:
         entry = _entry(row, uid, beats)
-        if entry is not None and entry.beat is None and unread:  # its beats may stand in there
+        if entry is not None and entry.beat is None and unread:  # its beats may be in that file
             entry = replace(entry, unheard=printable(next(iter(unread.values()))))
         if entry is not None:
             found.append(entry)
@@ -67,7 +67,7 @@ def discover(path: str) -> list[Entry]:
 
 
 def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
-    """The agent's row and its task's in one transaction, then its status file."""
+    """Close the agent's row and its task's in one transaction, then its status file."""
     if key.startswith(agent_status.PREFIX):
         return agent_status.forget(_status_files(path), key, token, end)
     with files.database(path, write=True) as database:
@@ -87,7 +87,7 @@ def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     beats, _ = agent_status.read(_status_files(path))
     told = beats.get(str(row["agent_type"]))
     if told is not None and told.pid == _pid(row):
-        agent_status.forget(_status_files(path), told.key, told.token, end)  # also where we died right before it
+        agent_status.forget(_status_files(path), told.key, told.token, end)  # also if a run died right before this
     return answer
 
 
@@ -103,7 +103,7 @@ def _columns(database: sqlite3.Connection) -> set[str]:
 
 
 def _rows(database: sqlite3.Connection, columns: set[str], key: str | None = None) -> list[Row]:
-    """The living ones, the newest first; or those of that id (a restart may keep it), whatever their status."""
+    """The living rows, newest first; or those with that id (a restart may keep it), with any status."""
     wanted = [name if name in columns else f"NULL AS {name}" for name in (*_WANTED, *_TIMES)]
     living = ", ".join(f"'{status}'" for status in LIVING)
     where = f"status IN ({living})" if key is None else "CAST(agent_id AS TEXT) = ?"
@@ -113,7 +113,7 @@ def _rows(database: sqlite3.Connection, columns: set[str], key: str | None = Non
 
 
 def _entry(row: Row, uid: int, beats: dict[str, agent_status.StatusFile]) -> Entry | None:
-    """One row; None for what is no agent's."""
+    """The entry of one row; None if it is not an agent's."""
     agent_id, kind = row["agent_id"], _text(row["agent_type"])
     if not isinstance(agent_id, int | str) or not str(agent_id).strip():
         return None
@@ -167,9 +167,9 @@ def _of_file(told: agent_status.StatusFile) -> Entry:
 
 
 def _unheard(entry: Entry, blocker: int, nearest: int | None) -> Entry:
-    """Only the holder of the lock can write; an agent whose beats are in a file of its own is not hindered.
+    """Mark an agent as unable to beat, as only the holder of the lock can write; not if it beats in a file of its own.
 
-    Where a child holds it, it is the nearest above that does: whoever started that one is hindered as all others are.
+    If a child process holds it, its nearest ancestor among the agents counts as the holder; the others are blocked.
     """
     own = entry.key.startswith(agent_status.PREFIX)
     if own or entry.unread or (entry.pid is not None and entry.pid == nearest):
@@ -178,30 +178,30 @@ def _unheard(entry: Entry, blocker: int, nearest: int | None) -> Entry:
 
 
 def _token(row: Row) -> str:
-    """Which run a row means; ids are not used twice, but rows are edited."""
+    """Identifies the run that a row means; ids are not reused, but rows are edited."""
     return f"{row['pid']} {next((row[name] for name in ('spawned_at', 'created_at', 'started_at') if row[name]), '')}"
 
 
 def _since(row: Row, pid: int | None) -> float | None:
-    """When the pid stood there at the latest."""
+    """The latest time at which the pid is known to be there."""
     return max((when for name in _TIMES if (when := _epoch(row[name], pid)) is not None), default=None)
 
 
 def _started(row: Row, pid: int | None) -> float | None:
-    """When it began, by the first of its times that says so; the row's own where none does."""
+    """When it began, by the first of its start times; else when the row was created."""
     values = [row[name] for name in (*_STARTS, "created_at") if row[name]]
     return _epoch(values[0], pid) if values else None
 
 
 def _split(when: float | None) -> tuple[float | None, float | None]:
-    """That time, if it is past, and if it lies ahead: its clock or zone is another. Neither where it is endless."""
+    """(time, None) if it is past, (None, time) if it is in the future (another clock or zone); both None if unknown."""
     if when is None or when == math.inf:
         return None, None
     return (when, None) if _is_past(when) else (None, when)
 
 
 def _local(row: Row, pid: int | None, names: tuple[str, ...]) -> float | None:
-    """The latest of those that tell no zone, read in that of the process; None where that makes no difference."""
+    """The latest of the times without a zone, read in the process's zone; None if that makes no difference."""
     found = []
     for name in names:
         text = _text(row[name])
@@ -216,7 +216,7 @@ def _is_past(when: float) -> bool:
 
 
 def _epoch(value: object, pid: int | None) -> float | None:
-    """In words, or as a number of seconds or milliseconds (unixepoch(), Date.now()); another number is no time."""
+    """A time as text, or as a number of seconds or milliseconds (unixepoch(), Date.now()), in epoch seconds."""
     told = files.number(value)
     if told is None:
         return agent_status.epoch(_text(value), pid)
@@ -225,13 +225,13 @@ def _epoch(value: object, pid: int | None) -> float | None:
 
 
 def _pid(row: Row) -> int | None:
-    """Its pid, in a column of texts as well; None where it is none."""
+    """Its pid, also from a text column; None if it is not a pid."""
     word = str(row["pid"])
     return int(word) if re.fullmatch("[0-9]{1,7}", word) and 1 < int(word) <= PID_MAX else None
 
 
 def _said(value: object) -> str:
-    """A heartbeat as it stands there: SQLite's columns take numbers and bytes, too."""
+    """A heartbeat as text: SQLite's columns may also contain numbers and bytes."""
     if isinstance(value, bytes):
         return value[:512].hex()
     return _text(value) if files.number(value) is None else repr(value)
@@ -242,7 +242,7 @@ def _text(value: object) -> str:
 
 
 def _close(database: sqlite3.Connection, columns: set[str], row: Row, end: EntryEnd) -> None:
-    """Its status, when, why and how. What it says of an error already stays."""
+    """Write its status, time, reason and exit status. An existing error message stays."""
     status = _STATUS.get(end.status, "failed")
     values: Row = {"status": status}
     stamp = _stamp(end, local="spawned_at" in columns)
@@ -260,7 +260,7 @@ def _close(database: sqlite3.Connection, columns: set[str], row: Row, end: Entry
 
 
 def _close_task(database: sqlite3.Connection, columns: set[str], row: Row, end: EntryEnd) -> str:
-    """Its task, unless it has ended, is another agent's, or another living agent works on it. Said in words."""
+    """Close its task, unless it has ended, is another agent's, or another living agent works on it. Returns a text."""
     task, there = row["task_id"], files.columns(database, "orchestrator_task")
     if task is None or end.status == "completed" or end.task_status is None or not {"task_id", "status"} <= there:
         return ""
@@ -290,7 +290,7 @@ def _exit_code(end: EntryEnd) -> int | None:
 
 
 def _stamp(end: EntryEnd, *, local: bool) -> str:
-    """A time as that layout writes it."""
+    """The end's time in that layout's format."""
     if local:
         return datetime.fromtimestamp(end.ended_at).isoformat()  # noqa: DTZ006 naive local time is its format
     return datetime.fromtimestamp(end.ended_at, UTC).strftime("%Y-%m-%d %H:%M:%S")

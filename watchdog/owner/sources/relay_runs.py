@@ -1,4 +1,4 @@
-"""What runs of agent-relay's agents: `relay-pty` says on its command line whose, and where its files lie.
+"""The processes of agent-relay's agents: the command line of `relay-pty` names the agent and its files.
 
 Tests: tests/owner/sources/test_agent_relay.py.
 """
@@ -15,18 +15,18 @@ from watchdog.owner.sources.files import read, remove
 
 @dataclass(frozen=True, slots=True)
 class RelayRun:
-    """One agent's processes: `create-agent` where a person started it, `relay-pty`, and what that wraps (`harness`)."""
+    """One agent's processes: `create-agent` if a person started it, `relay-pty`, and what that wraps (`harness`)."""
 
     name: str
-    main: kernel.Process  # the outermost that is its own alone
+    main: kernel.Process  # the outermost process of its own
     also: tuple[int, ...]
     harness: tuple[int, ...]
     cwd: str
     log: str | None
-    files: tuple[str, ...]  # its socket, and its outbox where that is a link
+    files: tuple[str, ...]  # its socket, and its outbox if that is a link
 
     def belongs_to(self, data: str, root: str) -> bool:
-        """Whether its directory is that one: by its log, which lies there; else by the project that it works in."""
+        """Whether it belongs to that directory: by its log, which is there; else by the project that it works in."""
         if self.log is not None:
             return os.path.realpath(self.log).startswith(os.path.realpath(data) + "/")
         return bool(root) and self.cwd == root
@@ -34,15 +34,15 @@ class RelayRun:
 
 @dataclass(frozen=True, slots=True)
 class RelayServer:
-    """The process that agents of one data directory are connected to."""
+    """The server process of one data directory's agents."""
 
     pid: int | None = None
-    since: float | None = None  # when that pid was written down
-    gone: bool = False  # no such process, or one that began later
+    since: float | None = None  # when that pid was written
+    gone: bool = False  # no such process
 
 
 def running() -> list[RelayRun]:
-    """All that run now, of this uid."""
+    """All running agents of this uid."""
     processes = kernel.own_processes()
     children: dict[int, list[int]] = {}
     for one in processes.values():
@@ -51,7 +51,7 @@ def running() -> list[RelayRun]:
     for one in processes.values():
         parent = processes.get(one.parent)
         if not _is_pty(one) or (parent is not None and parent.words == one.words):
-            continue  # forked and not yet what it wraps: till execve(2) it has the words of the one that forked it
+            continue  # a fork that has not yet called execve(2), with its parent's command line
         options = _options(one.words)
         if name := options.get("--name"):
             wrapped = parent is not None and "create-agent" in parent.words[:4]
@@ -75,7 +75,7 @@ def _is_pty(one: kernel.Process) -> bool:
 
 
 def _harness(children: list[int]) -> tuple[int, ...]:
-    """What a pty wraps leads a session of its own; else its one child is it. Of several it is not known which."""
+    """The wrapped program: it leads a session of its own; else an only child. Empty if it is ambiguous."""
     leaders = tuple(pid for pid in sorted(children) if _leads(pid))
     return leaders or (tuple(children) if len(children) == 1 else ())
 
@@ -88,7 +88,7 @@ def _leads(pid: int) -> bool:
 
 
 def server(data: str) -> RelayServer:
-    """Whether the server of that directory runs, by the pid file beside its socket."""
+    """The server of that directory, by the pid file next to its socket."""
     try:
         text, status = read(os.path.join(data, "relay.sock.pid"), 64)
         pid = kernel.as_pid(int(text))
@@ -101,16 +101,16 @@ def server(data: str) -> RelayServer:
 
 
 def left_by(name: str) -> tuple[str, ...]:
-    """What 1.x leaves of an agent whose processes are gone: no process of that name may run."""
+    """Files that 1.x leaves of an agent whose processes are gone; the caller checks that no process has that name."""
     if "/" in name:
         return ()
     return _left(f"/tmp/relay-pty-{name}.sock", f"/tmp/relay-outbox/{name}")  # noqa: S108 agent-relay's own place
 
 
 def clear(name: str, had: tuple[str, ...]) -> list[str]:
-    """Remove what is left of that agent, unless a process of that name runs or listens there; the paths.
+    """Remove that agent's leftover files, unless a process of that name runs or listens there; return the paths.
 
-    `had`: what its command line named while it lived, which is where 2.x has them.
+    `had`: the paths on its command line while it lived, where 2.x has them.
     """
     if any(run.name == name for run in running()):
         return []
@@ -130,13 +130,13 @@ def _socket_or_link(mode: int) -> bool:
 
 
 def _options(words: tuple[str, ...]) -> dict[str, str]:
-    """What stands before the wrapped command."""
+    """The options before the wrapped command."""
     own = words[: words.index("--")] if "--" in words else words
     return {own[i]: own[i + 1] for i in range(len(own) - 1) if own[i].startswith("--")}
 
 
 def _left(hears: str | None, outbox: str | None) -> tuple[str, ...]:
-    """The socket that is one, and the outbox that is a link (the link, never what it leads to); each of ours."""
+    """Our own socket, and our own outbox if it is a link (the link itself, never its target)."""
     found = []
     for path, is_kind in ((hears, stat.S_ISSOCK), (outbox, stat.S_ISLNK)):
         try:

@@ -1,7 +1,7 @@
-"""What a session's row means: asked of its tmux server and of Claude Code's own list. Nothing is typed or closed.
+"""What a session's row means, according to its tmux server and Claude Code's own list. Nothing is typed or closed.
 
-Three things may disagree, beside a row whose tmux session is gone: the session lives and no row says so; it lives with
-another process than its row says; its conversation is not in its row yet (`forget` writes it there at the end).
+Besides a row whose tmux session is gone there are three disagreements: the session is alive and no row says so; it is
+alive with another process than its row says; its conversation is not in its row yet (`forget` adds it at the end).
 
 Tests: tests/owner/sources/test_agent_sessions.py.
 """
@@ -21,36 +21,36 @@ from watchdog.owner.sources import claude, files, kernel
 from watchdog.owner.terminals import tmux
 from watchdog.owner.terminals.base import ListedPane, reached
 
-SECONDS = 2.0  # for one answer of a server; a living one answers in 5 ms
+SECONDS = 2.0  # for one answer of a server, which normally takes 5 ms
 OWN_ID = re.compile(r"(claude|agy|hermes|cline)_(?:session|conversation)_id_own")
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SESSION = re.compile(r"([^:.\s]+)-creator-(?:claude|agy|hermes|cline)")  # as the program names its own
+_SESSION = re.compile(r"([^:.\s]+)-creator-(?:claude|agy|hermes|cline)")  # the program's session names
 _WRITTEN = ("created_at_epoch", "created_at", "resumed_at_epoch", "resumed_at")
-_NOBODY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED})  # what connect(2) says where none listens
+_NOBODY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED})  # errors of connect(2) when no server listens
 
 Row = dict[str, Any]
-Asked = dict[str, list[ListedPane] | None]  # what each server has answered in this look
+Asked = dict[str, list[ListedPane] | None]  # each server's answer during this read
 
 
 def pid_of(row: Row) -> int | None:
-    """The process of its pane, as it says."""
+    """The pid of its pane according to the row."""
     pane = row.get("pane")
     return kernel.as_pid(pane.get("pid")) if isinstance(pane, dict) else None
 
 
 def conversation_of(row: Row) -> str | None:
-    """The id of the session's own conversation, where it is known."""
+    """The id of the session's own conversation, if known."""
     own = (row[key] for key in row if OWN_ID.fullmatch(key))
     return next((one for one in own if isinstance(one, str) and ID.fullmatch(one)), None)
 
 
 def token_of(row: Row) -> str:
-    """Which run of that session: its pane's process, and when it was begun or taken up."""
+    """Identifies the run: its pane's process, and when it was started or resumed."""
     return " ".join(str(word) for word in (row.get("tmux_server"), pid_of(row), *(row.get(key) for key in _WRITTEN)))
 
 
 def _server(row: Row, environment: dict[str, str]) -> str:
-    """The server that the row names; by its socket where the process was started in one of that name."""
+    """The server that the row names; its socket path if the process was started in a server of that name."""
     name = row.get("tmux_server")
     name = name if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name) else "default"
     socket = environment.get("TMUX", "").partition(",")[0]
@@ -58,7 +58,7 @@ def _server(row: Row, environment: dict[str, str]) -> str:
 
 
 def refuse_if_alive(row: Row) -> None:
-    """Raises OwnerCallFailed `alive` while its session has a living pane."""
+    """Raise OwnerCallFailed `alive` while its session has a living pane."""
     pid = pid_of(row)
     panes = _panes(_server(row, {} if pid is None else kernel.environ(pid)))
     for pane in panes or []:
@@ -67,9 +67,9 @@ def refuse_if_alive(row: Row) -> None:
 
 
 def unlisted(uid: int, workspace: str, rows: list[Row], asked: Asked) -> list[Entry]:
-    """Sessions of that workspace, and of those that its rows name, that no row lists as running.
+    """Living sessions, of that workspace and of those that its rows name, that no row lists as running.
 
-    Only on the servers that were asked; those of another workspace's registry have names of their own.
+    Only on the servers that were queried; sessions of other workspaces' registries have other names.
     """
     places = {row["name"].rpartition("-creator-")[0] for row in rows} | {_place_of(workspace)}
     listed = {row["name"]: row["status"] for row in rows}
@@ -87,7 +87,7 @@ def unlisted(uid: int, workspace: str, rows: list[Row], asked: Asked) -> list[En
 
 
 def _place_of(workspace: str) -> str:
-    """How the program calls it: the last two parts of its path."""
+    """The program's name for it: the last two parts of its path."""
     return "-".join(os.path.realpath(workspace).split("/")[-2:]).replace("_", "-").lower()
 
 
@@ -96,12 +96,12 @@ def _says(status: str | None) -> str:
 
 
 def _drift(uid: int, name: str, why: str) -> Entry:
-    """Reported under a key of its own: what the row means is not known."""
+    """A disagreement, reported under a key of its own, as it is unknown what the row means."""
     return Entry(key=f"drift {name}", token=name, name=name, uid=uid, drift=why)
 
 
 def entry_of_row(uid: int, mtime: float, row: Row, asked: Asked) -> Entry:
-    """Of a session that lives with another process than the row says, only that."""
+    """The entry of a row; if its session is alive with another process, only that disagreement."""
     pid, running = pid_of(row), row["status"] == "running"
     kind = next((match[1] for key in row if (match := OWN_ID.fullmatch(key))), row["name"].rpartition("-")[2])
     conversation = conversation_of(row)
@@ -154,14 +154,14 @@ def entry_of_row(uid: int, mtime: float, row: Row, asked: Asked) -> Entry:
 
 
 def _claude_session(environment: dict[str, str], pid: int, ticks: int) -> str | None:
-    """The session that Claude Code's own list has for that very process."""
+    """The session in Claude Code's own list for exactly that process."""
     directory = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(environment.get("HOME", "/nonexistent"), ".claude")
     return _claude_conversation(directory, pid, ticks)
 
 
 @parsing.outside
 def _claude_conversation(directory: str, pid: int, ticks: int) -> str | None:
-    """Outside, as that directory is another than the registry's; its files are parsed in a child of their own."""
+    """Runs outside, as that directory differs from the registry's; its files are parsed in another confined child."""
 
     def look() -> str | None:
         listed = claude.discover(directory)
@@ -175,9 +175,9 @@ def _claude_conversation(directory: str, pid: int, ticks: int) -> str | None:
 
 
 def _panes(server: str) -> list[ListedPane] | None:
-    """All panes of a server: a socket's path, or the name that `tmux -L` takes. None: it could not be asked.
+    """All panes of a server, given by socket path or by its `tmux -L` name. None: it could not be queried.
 
-    No server by that name means that it has no pane.
+    If no such server exists, the list is empty.
     """
     told = _asked_panes(server)
     return None if told is None else [ListedPane(**{**one, "sessions": tuple(one["sessions"])}) for one in told]
@@ -185,7 +185,7 @@ def _panes(server: str) -> list[ListedPane] | None:
 
 @parsing.outside
 def _asked_panes(server: str) -> list[dict[str, Any]] | None:
-    """As `_panes`, outside: the client of tmux is a program."""
+    """As `_panes`; runs outside, as tmux's client is a program."""
     found = []
     try:
         sockets = tmux.servers({}, server)
@@ -202,7 +202,7 @@ def _asked_panes(server: str) -> list[dict[str, Any]] | None:
 
 
 def _since(row: Row) -> float | None:
-    """The last time that the row itself tells of a start."""
+    """The latest start time in the row."""
     times = []
     for key in _WRITTEN:
         value = row.get(key)

@@ -1,8 +1,9 @@
-"""The holder of the write lock of an SQLite database, as the kernel says (fcntl(2), F_GETLK).
+"""Finds the holder of an SQLite database's write lock with the kernel (fcntl(2), F_GETLK).
 
-SQLite's locks are POSIX record locks on bytes that its file format fixes: RESERVED on the file itself, or, in WAL mode,
-the write lock in the `-shm` beside it (sqlite.org/lockingv3.html, walformat.html 2.3.2). A process that closes any
-descriptor of a file drops its own locks on it: look before the file is opened as a database, never meanwhile.
+SQLite's locks are POSIX record locks on bytes fixed by its file format: RESERVED on the file itself, or, in WAL mode,
+the write lock in its `-shm` file (sqlite.org/lockingv3.html, walformat.html 2.3.2). A process that closes any
+descriptor of a file drops its own locks on it: so check before the file is opened as a database, never while it is
+open.
 """
 
 import fcntl
@@ -15,14 +16,14 @@ from watchdog.owner import proc_files
 
 RESERVED = 0x40000001
 WAL_WRITE = 120
-STAYS = 0.3  # seconds: a process that has it at both ends of that time does not merely write
+STAYS = 0.3  # seconds: a process that holds it before and after this time is not just writing
 MOST_ABOVE = 64  # parents of a process
 
 _FLOCK = struct.Struct("hhqqi4x")  # short type, whence; off_t start, len; pid_t
 
 
 def holder(path: str) -> int | None:
-    """The process that has the lock of writers for longer than a transaction takes; None: none, or not to be seen."""
+    """The process that holds the write lock for longer than a transaction takes; None: none, or not visible."""
     first = _holder(path)
     if first is None:
         return None
@@ -31,7 +32,7 @@ def holder(path: str) -> int | None:
 
 
 def above(pid: int) -> list[int]:
-    """That process, then those that started it: what a child does for its agent is the agent's doing."""
+    """That process and its ancestors: a child may hold the lock on behalf of its agent."""
     found: list[int] = []
     while pid > 1 and pid not in found and len(found) < MOST_ABOVE:
         found.append(pid)
@@ -43,7 +44,7 @@ def above(pid: int) -> list[int]:
 
 
 def stands_still(pid: int) -> bool:
-    """Whether it was stopped by a signal: it does nothing until another continues it."""
+    """Whether it was stopped by a signal, so that it does nothing until it is continued."""
     try:
         return proc_files.read(pid, "stat").rpartition(b")")[2].split()[0] == b"T"
     except (OSError, IndexError):
@@ -68,4 +69,4 @@ def _locked(path: str, byte: int) -> int | None:
         return None
     finally:
         os.close(descriptor)
-    return None if kind == fcntl.F_UNLCK or pid <= 0 else pid  # 0, -1: of another pid namespace, or no process's
+    return None if kind == fcntl.F_UNLCK or pid <= 0 else pid  # 0, -1: another pid namespace, or no process's

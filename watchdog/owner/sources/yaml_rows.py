@@ -1,7 +1,8 @@
-"""One row of a list in a YAML file changed in its text, for programs whose registry is YAML.
+"""Changes one row of a list in the text of a YAML file, for programs whose registry is YAML.
 
-A YAML document that is written again looks otherwise: quotes, line breaks, comments. So ruamel.yaml says where a value
-stands, that value alone is exchanged, and the new text is read again: unless it means what was meant, nothing is done.
+A YAML document that is written anew looks different: quotes, line breaks, comments. So ruamel.yaml locates a value,
+only that value is replaced, and the new text is parsed again: if the result is not the intended one, nothing is
+changed.
 """
 
 import functools
@@ -20,7 +21,7 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
 def load(text: str) -> Any:
-    """What the document means. Raises OwnerCallFailed."""
+    """The parsed document. Raises OwnerCallFailed."""
     try:
         return YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError) as error:
@@ -29,14 +30,14 @@ def load(text: str) -> Any:
 
 @functools.lru_cache(maxsize=2)
 def load_again(text: str) -> Any:
-    """The same for reading only: 200 sessions take 0.8 s, and stand there unchanged at most looks."""
+    """The same, cached and read-only: 200 sessions take 0.8 s, and are usually unchanged."""
     return load(text)
 
 
 def with_members(text: str, listed: str, name: str, members: Mapping[str, object]) -> str:
-    """The text where the row `name` of the list `listed` has these members; new ones stand after its `status`.
+    """The text in which the row `name` of the list `listed` has these members; new ones follow its `status`.
 
-    Raises OwnerCallFailed when there is no such row, or two, or the text does not allow it.
+    Raises OwnerCallFailed if there is not exactly one such row, or the text does not allow it.
     """
     wanted = load(text)
     try:
@@ -62,7 +63,7 @@ def _node(document: Node, listed: str, number: int) -> MappingNode:
 
 
 def _edited(text: str, row: MappingNode, members: Mapping[str, object]) -> str:
-    """Each value at its place, from the last to the first, so that earlier places stay where they are."""
+    """Replace the values from the last to the first, so that earlier positions stay valid."""
     there = {key.value: (key, value) for key, value in row.value}
     key, status = there["status"]
     at, fresh = status.end_mark.index, {name: value for name, value in members.items() if name not in there}
@@ -84,7 +85,7 @@ def _edited(text: str, row: MappingNode, members: Mapping[str, object]) -> str:
             begin, end = node.start_mark.index, node.end_mark.index
             if begin < end:
                 changes.append((begin, end, _scalar(value)))
-            else:  # nothing stands there, and the place of that may be where the next member begins
+            else:  # an empty value, whose position may be where the next member begins
                 colon = text.index(":", own.end_mark.index) + 1
                 changes.append((colon, colon, " " + _scalar(value)))
     for begin, end, new in sorted(changes, reverse=True):
@@ -93,7 +94,7 @@ def _edited(text: str, row: MappingNode, members: Mapping[str, object]) -> str:
 
 
 def _scalar(value: object) -> str:
-    """As the program's own library writes one line."""
+    """The value as the program's own library writes it on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

@@ -1,13 +1,13 @@
-"""Terminals that an agent may sit in. A new one is one file and one line in this table.
+"""Supported terminals. A new one is one file and one line in the table.
 
-    base       the contract, and values: a pane, its server, and how one is reached
-    client     a terminal's own program, run so that nothing outlives its answer
-    sitting    who sits at which terminal, from /proc
+    base       the contract, and values: a pane, its server, and how a server is reached
+    client     runs a terminal's own program so that nothing outlives its answer
+    pane_lookup   which process is at which terminal, from /proc
     tmux, kitty, wezterm
-    panes      what is done with them: find an agent's, keep its last screen, type, close
-    showing    whether what one shows changes, or asks a person
+    panes      operations: find an agent's pane, capture its screen, type, close
+    pane_content  whether a pane's content changes, or asks a person
 
-The kernel says which of them an agent is in: its terminal's device, and the holder of the other end.
+The kernel decides which pane an agent is in: by its terminal's device, and the holder of the other end.
 """
 
 from watchdog.owner.terminals.base import Terminal

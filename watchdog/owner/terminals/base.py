@@ -1,23 +1,24 @@
-"""The contract of terminals: programs that show agents in panes, and are spoken to by their own remote control.
+"""The contract of terminals: programs that show agents in panes and have a remote control.
 
 A terminal
-1. lists its panes (`panes`), each with its first process, or with the device that this one reads from;
-2. gives the words of one pane as they are shown (`screen`), types into one (`write`), has one closed (`close`);
-3. is asked with a deadline; its answer "done" proves nothing: after closing, the pane is looked for again. One that
-   hung reads later what its client had said: where it can be told so (tmux), it does nothing then;
-4. names a pane by what it is never called again while its server lives (`%4`; a window's number), never by a title;
-5. says which command a person would type to close it (`retry`).
+1. lists its panes (`panes`), each with its first process, or with the device of its terminal;
+2. returns the text of one pane (`screen`), types into one (`write`), closes one (`close`);
+3. is queried with a deadline; its answer "done" proves nothing: after closing, the panes are listed again. A terminal
+   that hung processes its client's commands later: where possible (tmux), they carry a condition so that nothing is
+   done;
+4. identifies a pane by a name that is not reused while its server lives (`%4`; a window's number), never by a title;
+5. gives the command with which a person would close it (`retry`).
 
-The kernel says which server it is: the process that listens on the socket, and since when that process lives. A server
-that was restarted gives the same numbers to other people's panes.
+The server is identified by the kernel: the process that listens on the socket, and its start. A restarted server
+assigns the same numbers to other panes.
 
-A server is never reached by the name of its socket. A name that was checked and is opened again may lead to a fake
-server by then, and tmux's client executes whatever program its server names (client.c of 3.3a: MSG_SHELL, MSG_EXEC,
-MSG_LOCK), reads and writes any file for it. So `reached` holds the socket itself by a descriptor, and everything that
-is said goes to that one: through `/proc/self/fd/N`, which leads to the same inode whatever its name means now.
+A server is never reached by the name of its socket. After the check the name may lead to a fake server, and tmux's
+client executes any program that its server names (client.c of 3.3a: MSG_SHELL, MSG_EXEC, MSG_LOCK), and reads and
+writes any file for it. So `reached` holds the socket itself by a descriptor, and everything goes to that one through
+`/proc/self/fd/N`, which leads to the same inode whatever the name means by then.
 
-What remains: a server of the same uid may be a fake one, too, and have the client execute a program. That gains it
-nothing, since that uid can execute programs anyway; it is ended together with the client (`client`).
+Remaining risk: a server of the same uid may be fake too and have the client execute a program. That gains nothing,
+since that uid can execute programs anyway; the program is killed together with the client (`client`).
 """
 
 import errno
@@ -37,34 +38,34 @@ from watchdog.owner import paths
 from watchdog.owner.terminals import client, pane_lookup
 
 KEY = re.compile(r"(?:[CMS]-)+\S+|Enter|Escape|Tab|Space|BSpace|Up|Down|Left|Right|Home|End")
-OUTPUT_LIMIT = 4 << 20  # bytes of one answer: kitty's list holds the environment of each window
+OUTPUT_LIMIT = 4 << 20  # bytes per answer: kitty's list contains the environment of each window
 _NOBODY = (errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
-LEAST = 0.05  # seconds that a word is given though its time is over
+LEAST = 0.05  # minimum seconds for a command, even past its deadline
 CONNECTING = 1.0  # seconds to reach a server
-NAME = 200  # characters that are kept of a name that a server gives
+NAME = 200  # characters kept of a name from a server
 
 
 @dataclass(frozen=True, slots=True)
 class ListedPane:
-    """One pane as a terminal lists it. `pid` 0: it does not tell (its device does)."""
+    """One pane as a terminal lists it. `pid` 0: not reported (then its device identifies it)."""
 
     pane: str
     pid: int = 0
-    device: int = 0  # of its terminal, as in /proc/PID/stat; 0: it does not tell
-    dead: bool = False  # its first process has ended, and it is shown on
-    read: bool = False  # a person scrolls in it
+    device: int = 0  # of its terminal, as in /proc/PID/stat; 0: not reported
+    dead: bool = False  # its first process has exited, but the pane is still shown
+    read: bool = False  # a person is scrolling in it
     typed: bool = False  # a person pressed a key in it a moment ago
-    busy: str = ""  # why nothing may be typed into it, beside what its processes say
+    busy: str = ""  # why nothing may be typed into it, apart from its processes
     sessions: tuple[str, ...] = ()
     window: str = ""
-    size: str = ""  # 80x24, where it is told
+    size: str = ""  # 80x24, if reported
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalServer:
     """One server of a terminal: its socket, and the process that listens there.
 
-    `held`: an O_PATH descriptor of the socket itself, open as long as `reached` lasts; None: it is an abstract one.
+    `held`: an O_PATH descriptor of the socket, open during `reached`; None: an abstract socket.
     """
 
     socket: str
@@ -75,12 +76,12 @@ class TerminalServer:
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """Where an agent sits, never to be confused with a later pane of the same name.
+    """An agent's pane, distinguished from a later pane of the same name.
 
-    `server` is its socket; `pid` and `ticks` are those of the pane's first process. `chain`: its launchers between its
-    main process and that first one, which too is in it (pid and start ticks). `own`: the pane was made for the agent:
-    its first process is the agent, its launcher, or was named by the program that started it. A shell in which a
-    person typed the command is none.
+    `server` is its socket; `pid` and `ticks` are those of the pane's first process. `chain`: the launchers from above
+    its main process up to and including that first process (pid and start ticks). `own`: the pane was made for the
+    agent: its first process is the agent, its launcher, or was named by the program that started it; not a shell in
+    which a person typed the command.
     """
 
     terminal: str
@@ -98,30 +99,30 @@ class Pane:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """One program. `until`: monotonic seconds at which the answer is late. All but `servers` and `retry` may raise
+    """One terminal program. `until`: the deadline, in monotonic seconds. All except `servers` and `retry` may raise
     OwnerCallFailed.
 
-    `servers`: from the environment of an agent and a name (empty: any), the sockets where its pane may be.
+    `servers`: the sockets where an agent's pane may be, from its environment and a name (empty: any).
     """
 
     servers: Callable[[Mapping[str, str], str], list[str]]
     panes: Callable[[TerminalServer, float], list[ListedPane]]
-    screen: Callable[[TerminalServer, str, int, float], str]  # with so many lines above it, where it keeps them
+    screen: Callable[[TerminalServer, str, int, float], str]  # with that many lines of scrollback, if available
     write: Callable[[TerminalServer, Pane, str, float], None]
     close: Callable[[TerminalServer, Pane, float], None]
     retry: Callable[[str, str], str]
-    variables: tuple[str, ...]  # of an agent's environment, that `servers` reads; the first one names a server
-    # The rows that it shows, with their colours, and the cursor's column and row; None: it cannot tell.
+    variables: tuple[str, ...]  # that `servers` reads; the first one names a server
+    # The rows with colours, and the cursor's column and row; None: the terminal cannot report them.
     cursor: Callable[[TerminalServer, str, float], tuple[list[str], int, int]] | None = None
 
 
 def pane_json(pane: Pane) -> dict[str, object]:
-    """A pane for the daemon, which keeps it and gives it back."""
+    """A pane as JSON for the daemon, which stores it and passes it back."""
     return asdict(pane)
 
 
 def pane_of(data: Mapping[str, Any]) -> Pane:
-    """A pane from its JSON. Raises OwnerCallFailed (`no_pane`) when it is none."""
+    """A pane from its JSON. Raises OwnerCallFailed (`no_pane`) for anything else."""
     known = {one.name for one in fields(Pane)}
     try:
         values = {key: value for key, value in data.items() if key in known}
@@ -133,13 +134,13 @@ def pane_of(data: Mapping[str, Any]) -> Pane:
 
 @contextmanager
 def reached(address: str) -> Iterator[TerminalServer]:
-    """The server at a unix socket, for as long as the context lasts; `@name`: an abstract one.
+    """The server at a unix socket, held during the context; `@name`: an abstract socket.
 
-    Its socket is this uid's own, in a directory that no other user may change, through no link, and held by a
-    descriptor; the process that listens is this uid's (SO_PEERCRED, unix(7)).
+    Its socket must be this uid's own, in a directory that no other user may change, reached without links, and is held
+    by a descriptor; the listening process must be this uid's (SO_PEERCRED, unix(7)).
 
-    Raises OwnerCallFailed: `no_pane` when no such server listens; `unheard` when that cannot be known: the queue of one
-    that hangs for long is full.
+    Raises OwnerCallFailed: `no_pane` when no such server listens; `unheard` when that is unknown, as the queue of a
+    server that hangs is full.
     """
     held = None
     try:
@@ -175,7 +176,7 @@ def _held(address: str) -> int:
 
 @contextmanager
 def connected(server: TerminalServer, until: float) -> Iterator[socket.socket]:
-    """A connection to that socket, whatever its name means by now. Raises OwnerCallFailed as `reached`."""
+    """A connection to exactly that socket, whatever its name means by now. Raises OwnerCallFailed as `reached`."""
     if server.held is None and not server.socket.isprintable():
         raise OwnerCallFailed("no_pane", f"the socket {server.socket!r} is not used: its name is not plain text")
     address = f"\0{server.socket[1:]}" if server.held is None else f"/proc/self/fd/{server.held}"
@@ -189,7 +190,7 @@ def connected(server: TerminalServer, until: float) -> Iterator[socket.socket]:
 
 
 def peer(asked: socket.socket) -> tuple[int, int, int]:
-    """Pid, uid and gid of the process that listened, as they were then (SO_PEERCRED)."""
+    """Pid, uid and gid of the listening process at the time of listen(2) (SO_PEERCRED)."""
     pid, uid, gid = struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid, gid
 
@@ -208,9 +209,10 @@ def say(
     environ: Mapping[str, str] | None = None,
     given: str = "",
 ) -> str:
-    """What a terminal's program prints. Raises OwnerCallFailed with the program's name: late, missing, or its words.
+    """Run a terminal's program and return its output. Raises OwnerCallFailed named after the program: late, missing,
+    error.
 
-    It finds the server's socket at `client.SOCKET`. Nothing of its environment comes from the agent.
+    The program finds the server's socket at `client.SOCKET`. None of its environment comes from the agent.
     """
     if server.held is None:
         raise OwnerCallFailed("no_pane", f"{argv[0]} has no abstract sockets")
@@ -228,12 +230,12 @@ def say(
 
 
 def plain(word: object) -> str:
-    """A name or message of a server, without control characters and cut: it is shown to people."""
+    """A server's name or message for people: truncated, without control characters."""
     return "".join(one if one.isprintable() else "?" for one in str(word)[:NAME])
 
 
 def typed(key: str) -> str:
-    """The bytes of a key as tmux(1) names it (`Enter`, `C-c`), for terminals that take text alone; text as it is.
+    """The bytes of a key in tmux(1)'s notation (`Enter`, `C-c`), for terminals that accept only text; text unchanged.
 
     Raises OwnerCallFailed (`no_key`) for a key that has no bytes of its own.
     """

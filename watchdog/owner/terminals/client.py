@@ -1,14 +1,14 @@
-"""The program of a terminal (`tmux`, `wezterm`), run so that nothing which it starts outlives its answer.
+"""Runs a terminal's program (`tmux`, `wezterm`) so that nothing that it starts outlives its answer.
 
 A hostile server can have tmux's client execute any program (MSG_SHELL, MSG_EXEC, MSG_LOCK of tmux-protocol.h, 3.3a).
 Therefore:
 
-1. A keeper, forked for this one program, is the subreaper of all that it starts (`contained`) and ends every process of
-   it when the program has exited, when its time is over, and when the process that asked is gone.
-2. The program leads a session of its own without a controlling terminal, and has four descriptors: an empty or given
-   stdin, pipes for stdout and stderr, and the server's socket.
-3. It is judged by its exit, not by the end of its output: tmux's client hands its stdin and stdout to the server
-   (MSG_IDENTIFY_STDIN, MSG_IDENTIFY_STDOUT), which may keep them open. What is kept of the output is limited.
+1. A keeper process, forked for this one program, is the subreaper of all that it starts (`bounded_child`) and kills all
+   of it when the program exits, when its time is over, or when the caller is gone.
+2. The program leads a session without a controlling terminal, and has four descriptors: an empty or given stdin, pipes
+   for stdout and stderr, and the server's socket.
+3. It is judged by its exit, not by the end of its output: tmux's client passes its stdin and stdout to the server
+   (MSG_IDENTIFY_STDIN, MSG_IDENTIFY_STDOUT), which may keep them open. The output is limited.
 """
 
 import json
@@ -25,12 +25,12 @@ from watchdog.owner import bounded_child, confinement
 SOCKET = "/proc/self/fd/3"  # where the program finds the socket that it is to connect to
 ERROR_LIMIT = 4096  # bytes of stderr that are kept
 MISSING = 127  # exit status of a program that could not be executed, as in a shell
-SLACK = bounded_child.END_LIMIT + 2.0  # seconds beyond its time that a keeper may take to end everything
+SLACK = bounded_child.END_LIMIT + 2.0  # seconds beyond the deadline that a keeper may take to kill everything
 
 
 @dataclass(frozen=True, slots=True)
 class ClientResult:
-    """How it went. `status` None: it was late. `missing`: it could not be executed; `error` is the system's reason."""
+    """The result. `status` None: it was late. `missing`: it could not be executed; `error` is the system's reason."""
 
     status: int | None = 0
     output: bytes = b""
@@ -42,20 +42,19 @@ class ClientResult:
 def run(
     argv: Sequence[str], variables: Mapping[str, str], socket: int, given: bytes, seconds: float, limit: int
 ) -> ClientResult:
-    """Run the program to its end, at most `seconds`; `limit`: bytes of its output that are kept.
+    """Run the program to its end, at most `seconds`; keep `limit` bytes of its output.
 
-    It is late, too, when the answer is not whole. May be called from any thread. Raises OSError when no process can be
-    made.
+    An incomplete answer also counts as late. May be called from any thread. Raises OSError if fork fails.
     """
     # WezTerm comes with launchers (AppImage, flatpak, scripts) that run other programs.
     fenced = confinement.only_runs("tmux") if argv[0] == "tmux" else None
-    # Each descriptor is closed once: later its number may be another thread's.
+    # Each descriptor is closed exactly once: its number may be reused by another thread.
     with ExitStack() as ours:
         with ExitStack() as theirs:
             answer, answering = bounded_child.pipe_pair()
             ours.callback(os.close, answer)
             theirs.callback(os.close, answering)
-            asking, asker = bounded_child.pipe_pair()  # it hangs up when we are gone
+            asking, asker = bounded_child.pipe_pair()  # hangs up when this process is gone
             theirs.callback(os.close, asking)
             ours.callback(os.close, asker)
             keeper = os.fork()
@@ -73,7 +72,7 @@ def run(
 
 
 def _read(answer: int, keeper: int, deadline: float) -> bytes:
-    """All that the keeper says; it is waited for, and killed when even that takes too long."""
+    """Read all from the keeper and reap it; kill it if even that takes too long."""
     data = bytearray()
     poll = select.poll()
     poll.register(answer, select.POLLIN)
@@ -96,12 +95,12 @@ def _keep(
     limit: int,
     fenced: Callable[[], object] | None,
 ) -> None:
-    """In the keeper, which has a single thread: the rest of its code takes no lock that another thread could hold."""
+    """The keeper's part. It has a single thread, so it must not take a lock that another thread held at the fork."""
     socket, given, answering, asking = wires
     bounded_child.become_subreaper()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # tmux's client sends it to its parent when told so (MSG_DETACHKILL)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # tmux's client may send it to its parent (MSG_DETACHKILL)
     _close_others({socket, answering, asking})
-    socket = os.dup(socket)  # `contained.start` wants low numbers; that one may be any
+    socket = os.dup(socket)  # `bounded_child.start` needs low numbers
     stdin = bounded_child.input_file(given) if given else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     (out, out_end), (err, err_end) = bounded_child.pipe_pair(), bounded_child.pipe_pair()
 
@@ -127,7 +126,7 @@ def _keep(
 
 
 def _close_others(kept: set[int]) -> None:
-    """Close every descriptor that was inherited: pipes of other threads' programs, and the daemon's."""
+    """Close all other inherited descriptors: pipes of other threads' programs, and the daemon's."""
     last = -1
     for fd in [*sorted(kept), os.sysconf("SC_OPEN_MAX")]:
         os.closerange(last + 1, fd)

@@ -1,9 +1,9 @@
 """kitty, by its remote control protocol (allow_remote_control and listen_on must be set in kitty.conf).
 
 A command is JSON between `ESC P @kitty-cmd` and `ESC \\`, and so is its answer (kitty's documentation, "The kitty
-remote control protocol"; spoken to kitty 0.26.5). We speak it ourselves: no program of kitty's is run, and the process
-that answers is known by the credentials of this very connection, of an abstract socket, too.
-A window's number is given once while its kitty lives.
+remote control protocol"; tried with kitty 0.26.5). We implement it ourselves: no kitty program is run, and the process
+that answers is identified by the credentials of this very connection, also with an abstract socket. A window's number
+is not reused while its kitty lives.
 
 Tests: tests/owner/terminals/test_other_terminals.py.
 """
@@ -17,20 +17,20 @@ from typing import Any
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import base, pane_lookup
 
-# A kitty refuses a command of a later version than its own; this one is in the documentation's example.
+# kitty rejects commands with a later version than its own; this one is from the documentation's example.
 VERSION = (0, 14, 2)
 BEGIN, END = b"\x1bP@kitty-cmd", b"\x1b\\"
 VARIABLES = ("KITTY_LISTEN_ON",)
 
 
 def servers(variables: Mapping[str, str], name: str) -> list[str]:
-    """The kitty that its environment names, or that was named (`unix:/path`, `unix:@abstract`)."""
+    """The kitty named by `name` or the environment (`unix:/path`, `unix:@abstract`)."""
     address = (name or variables.get("KITTY_LISTEN_ON", "")).removeprefix("unix:")
     return [address] if address.startswith(("/", "@")) else []
 
 
 def panes(server: base.TerminalServer, until: float) -> list[base.ListedPane]:
-    """All windows, of every tab and window of the desktop."""
+    """All windows, in all tabs and OS windows."""
     found = []
     try:
         for outer in json.loads(_asked(server, until, "ls")):
@@ -52,14 +52,14 @@ def _seen(window: dict[str, Any], tab: str) -> base.ListedPane:
 
 
 def screen(server: base.TerminalServer, pane: str, above: int, until: float) -> str:
-    """What it shows, and all above it; lines that were broken at its edge are whole."""
+    """Its screen, with `above` also the scrollback; wrapped lines are joined."""
     return _asked(server, until, "get-text", match=f"id:{pane}", extent="all" if above else "screen")
 
 
 def write(server: base.TerminalServer, pane: base.Pane, key: str, until: float) -> None:
-    """As text in which nothing is read as an escape.
+    """Send the key as text without escape processing.
 
-    A kitty answers to `send-text` only when it fails (0.26.5), so a second command follows, which it always answers.
+    kitty answers `send-text` only on failure (0.26.5), so a second command follows, which it always answers.
     """
     window = f"id:{pane.pane}"
     said = _command("send-text", match=window, data=f"text:{base.typed(key)}")
@@ -67,12 +67,12 @@ def write(server: base.TerminalServer, pane: base.Pane, key: str, until: float) 
 
 
 def close(server: base.TerminalServer, pane: base.Pane, until: float) -> None:
-    """Its tab goes with its last window."""
+    """Close the window; its tab closes with its last window."""
     _asked(server, until, "close-window", match=f"id:{pane.pane}")
 
 
 def retry(socket: str, pane: str) -> str:
-    """What a person types to close it."""
+    """The command with which a person can close it."""
     return shlex.join(["kitty", "@", "--to", f"unix:{socket}", "close-window", "--match", f"id:{pane}"])
 
 
@@ -86,7 +86,7 @@ def _command(name: str, **payload: object) -> bytes:
 
 
 def _answer(server: base.TerminalServer, until: float, name: str, said: bytes) -> str:
-    """The data of its first answer, "" without any. Raises OwnerCallFailed: `no_pane`, `unheard`, `kitty`."""
+    """The data of its first answer, or "". Raises OwnerCallFailed: `no_pane`, `unheard`, `kitty`."""
     try:
         answer = json.loads(_exchanged(server, until, said))
         if answer["ok"]:
@@ -97,7 +97,7 @@ def _answer(server: base.TerminalServer, until: float, name: str, said: bytes) -
 
 
 def _exchanged(server: base.TerminalServer, until: float, said: bytes) -> bytes:
-    """What is in the first answer on a new connection to that very process."""
+    """The body of the first answer on a new connection to exactly that process."""
     began = time.monotonic()
     late = OwnerCallFailed("kitty", f"kitty did not answer in {max(base.LEAST, until - began):.1f} s")
     with base.connected(server, until) as asked:
@@ -105,7 +105,7 @@ def _exchanged(server: base.TerminalServer, until: float, said: bytes) -> bytes:
             raise OwnerCallFailed("no_pane", f"another process listens at {server.socket} now")
         heard = bytearray()
         try:
-            asked.sendall(said)  # within the time that was set for the connection
+            asked.sendall(said)  # within the connection's timeout
             while END not in heard[-(1 << 16) - 1 :]:
                 asked.settimeout(max(base.LEAST, until - time.monotonic()))
                 got = asked.recv(1 << 16)

@@ -1,7 +1,7 @@
-"""What the tmux pane of an agent shows, as a hash to compare, and whether it asks a person: its text goes nowhere else.
+"""Hashes what an agent's tmux pane shows, and checks whether it asks a person; the text itself goes nowhere else.
 
-A stalled agent's spinner, clock and counters go on. Which glyphs a program turns and how it counts changes with each of
-its versions, so what is compared is what none of them is drawn with: letters, without those that are a number's unit.
+A stalled agent's spinner, clock and counters keep changing. Their glyphs and formats change with each version, so only
+what they are not drawn with is compared: letters, except those of a number's unit.
 """
 
 import hashlib
@@ -14,19 +14,18 @@ from watchdog.core.vendors import is_unprompted
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, pane_lookup, panes
 
-LOOKING = 2.0  # seconds for the whole look; a living tmux answers in 5 ms
-# A number with its unit, as clocks, timers and counters have it: 59s, 1m 05s, 12:04 PM, 3.1k tokens, 40 %, 5 seconds.
+LOOKING = 2.0  # seconds in all; a living tmux answers in 5 ms
+# A number with its unit, as in clocks, timers and counters: 59s, 1m 05s, 12:04 PM, 3.1k tokens, 40 %, 5 seconds.
 _COUNTED = re.compile(r"\d[\d.,:]*(?:\s?[^\W\d_]{1,3}(?![^\W\d_]))?(?:\s?(?:second|minute|hour|token)s?(?![^\W\d_]))?")
 
 
 def pane_shows(pid: int, start_ticks: int) -> dict[str, object]:
-    """The helper's call: what that process's tmux pane shows now; two are compared of the same pane and size alone.
+    """A helper call: what that process's tmux pane shows; results are comparable only for the same pane and size.
 
-    `asks`: what for its last lines ask a person, in words of ours; empty: for nothing. `works`: they show a turn that
-    goes on.
+    `asks`: what its last lines ask a person for, in our own words; empty: nothing. `works`: they show a running turn.
 
-    Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane shows what is neither it nor its
-    child; `tmux` when the server does not answer.
+    Raises OwnerCallFailed: `no_pane` if it is in none; `left` if the pane shows neither it nor a descendant; `tmux` if
+    the server does not answer.
     """
     until = time.monotonic() + LOOKING
     main = pane_lookup.stat_of(pid)
@@ -45,16 +44,16 @@ def pane_shows(pid: int, start_ticks: int) -> dict[str, object]:
 
 
 def first_prompt(pid: int, start_ticks: int) -> dict[str, str]:
-    """The helper's call, of an agent that has not spoken: `waits`, why it may only wait for its first prompt; or empty.
+    """A helper call for an agent that has not beaten: `waits`, why it may be waiting for its first prompt; or empty.
 
-    Its program, if it is known, was started without one; or it shows its prompt. Codex and opencode run no hook before
-    that. Raises OwnerCallFailed (`left`).
+    Either its program, if known, was started without a prompt, or it shows its prompt. Codex and opencode run no hook
+    before the first prompt. Raises OwnerCallFailed (`left`).
     """
     main = pane_lookup.stat_of(pid)
     if main.ticks != start_ticks:
         raise OwnerCallFailed("left", f"pid {pid} has been reused by another process")
     known = pane_lookup.vendor_at(main) if main.device else None
-    if known is None or not pane_lookup.reads_terminal(known[1]):  # else its prompt comes from what it reads
+    if known is None or not pane_lookup.reads_terminal(known[1]):  # otherwise its prompt comes from its stdin
         return {"waits": ""}
     vendor, _, argv = known
     if is_unprompted(vendor, argv):
@@ -68,8 +67,8 @@ def first_prompt(pid: int, start_ticks: int) -> dict[str, str]:
 
 
 def essence(text: str) -> str:
-    """The letters of what a pane shows, without numbers and their units.
+    """The letters in a pane's text, without numbers and their units.
 
-    What else is drawn in turn (blinking words) comes again: the comparison remembers what was there before.
+    Other periodic changes (blinking words) repeat: the comparison remembers earlier contents.
     """
     return "".join(filter(str.isalpha, _COUNTED.sub("", text)))

@@ -1,4 +1,4 @@
-"""Which process is at which terminal: reads of /proc about processes of our own uid. It knows no terminal program.
+"""Which process is at which terminal, from /proc, for processes of our own uid; independent of terminal programs.
 
 Tests: tests/owner/terminals/test_panes.py, tests/owner/terminals/test_tmux.py.
 """
@@ -13,7 +13,7 @@ from watchdog.core.vendors import VENDORS, is_launcher, runs_as
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import environments, proc_files
 
-CHAIN = 100  # processes from an agent up to its pane
+CHAIN = 100  # maximum number of processes from an agent up to its pane
 WRAPPER = "agent-watchdog"  # comm of `run`
 TERMINAL = re.compile(r"/dev/(pts/[0-9]{1,7}|tty[A-Za-z0-9]{0,8})")
 
@@ -34,7 +34,7 @@ class PaneProcess:
 
 
 def stat_of(pid: int) -> PaneProcess:
-    """Raises OwnerCallFailed (`left`) when there is no such process."""
+    """The stat fields of a process. Raises OwnerCallFailed (`left`) if there is no such process."""
     try:
         head, _, tail = proc_files.read(pid, "stat").rpartition(b")")
     except proc_files.ReadHung as error:
@@ -49,7 +49,7 @@ def stat_of(pid: int) -> PaneProcess:
 
 
 def lives(pid: int, ticks: int) -> bool:
-    """Whether it is that process still, and no zombie."""
+    """Whether it is still that process, and not a zombie."""
     try:
         found = stat_of(pid)
     except OwnerCallFailed:
@@ -58,7 +58,7 @@ def lives(pid: int, ticks: int) -> bool:
 
 
 def above(pid: int) -> list[PaneProcess]:
-    """A process and its ancestors up to init's children, as they are now. Raises OwnerCallFailed (`left`)."""
+    """A process and its ancestors up to init's children. Raises OwnerCallFailed (`left`)."""
     found = [stat_of(pid)]
     while found[-1].parent > 1 and len(found) < CHAIN:
         found.append(stat_of(found[-1].parent))
@@ -66,7 +66,7 @@ def above(pid: int) -> list[PaneProcess]:
 
 
 def words_of(pid: int) -> list[str]:
-    """The words that it was started with; none when they cannot be read."""
+    """Its command line; empty if it cannot be read."""
     try:
         return os.fsdecode(proc_files.read(pid, "cmdline", 4096)).rstrip("\0").split("\0")
     except OSError:
@@ -74,14 +74,14 @@ def words_of(pid: int) -> list[str]:
 
 
 def is_waiting(one: PaneProcess) -> bool:
-    """A program that starts another one and only waits for it: `run`, or a launcher."""
+    """Whether it only started another program and waits for it: `run`, or a launcher."""
     return one.name == WRAPPER or is_launcher(words_of(one.pid))
 
 
 def vendor_at(main: PaneProcess) -> tuple[str, int, list[str]] | None:
-    """The vendor whose program has the foreground of an agent's terminal, its pid and arguments; None: none is known.
+    """The vendor whose program is in the foreground of an agent's terminal, its pid and arguments; None: none known.
 
-    It is the agent's main process, or below it.
+    The program is the agent's main process or a descendant.
     """
     for one in chain([main], _in_group(main.foreground)):
         if one.pid != main.pid and all(each.pid != main.pid for each in above(one.pid)):
@@ -106,7 +106,7 @@ def reads_terminal(pid: int) -> bool:
 
 
 def _in_group(group: int) -> Iterator[PaneProcess]:
-    """The processes of a process group, the oldest first; looked for when the first is asked for."""
+    """The processes of a process group, oldest first; a generator, so /proc is scanned only when used."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and proc_files.uid_of(name) == os.geteuid():
@@ -120,7 +120,7 @@ def _in_group(group: int) -> Iterator[PaneProcess]:
 
 
 def environment(pid: int, names: tuple[str, ...]) -> dict[str, str]:
-    """These variables of the environment that it was started with; none when that cannot be read, or is another's."""
+    """These variables of its initial environment; none if it cannot be read, or another uid chose it."""
     return {name: value for name, value in environments.of(pid).items() if name in names}
 
 
@@ -134,9 +134,9 @@ def uids(pid: int) -> set[int]:
 
 
 def device_of(path: str) -> int:
-    """The device of a terminal as /proc/PID/stat has it: minor in bits 31 to 20 and 7 to 0, major in 15 to 8; or 0.
+    """The device number of a terminal as in /proc/PID/stat: minor in bits 31 to 20 and 7 to 0, major in 15 to 8; or 0.
 
-    Only names that terminals have are looked at: `path` is a server's word.
+    Only names of terminals are accepted, as `path` comes from a server.
     """
     if not TERMINAL.fullmatch(path):
         return 0
@@ -149,7 +149,7 @@ def device_of(path: str) -> int:
 
 
 def others(first: int, device: int, known: frozenset[tuple[int, int]]) -> list[PaneProcess]:
-    """The other processes in a pane: those on its terminal, and children of its first process, that are not `known`.
+    """Other processes in a pane, not in `known`: those on its terminal, and children of its first process.
 
     Zombies and the first process itself do not count.
     """
@@ -161,7 +161,7 @@ def others(first: int, device: int, known: frozenset[tuple[int, int]]) -> list[P
             one = stat_of(int(name))
         except OwnerCallFailed as error:
             if error.reason == "unreadable" and proc_files.uid_of(name) == os.geteuid():
-                raise  # it may be in there
+                raise  # it may be in the pane
             continue
         except (ValueError, IndexError):
             continue

@@ -1,15 +1,15 @@
-"""What is done with panes: find the one that an agent sits in, keep its last screen, type into it, have it closed.
+"""Operations on panes: find an agent's pane, capture its last screen, type into it, close it.
 
-1. A process sits in a pane when the pane's first process is itself or above it. It is found while the agent lives; from
-   then on the pane is known by its server (socket, pid, start ticks), its name there, and its first process.
-2. Keys are typed only into what the agent itself reads: its terminal is the pane's, it runs in the foreground, nobody
-   scrolls there. Else a shell or an editor would get them. All of it is checked again before each key. Nothing is
-   typed below a question (`core.permission_prompts`): most take Enter for a yes. Into a program that is known nothing
-   is typed but at its empty prompt (`core.drafts`): Enter would send what a person has written there.
-3. A pane is closed only if it was made for the agent (`Pane.own`), and no other process is in it. Then it is looked
-   for once more: that it is not listed any more is the proof, whatever the program said of its closing.
-4. A terminal is asked on behalf of a process of this uid alone, one that is so by all four of its uids: in the middle
-   of a set-uid program it is another's. Root's helper asks root's terminals only for what root started in them.
+1. A process is in a pane if the pane's first process is itself or an ancestor. The pane is found while the agent lives;
+   then it is identified by its server (socket, pid, start ticks), its name there, and its first process.
+2. Keys are typed only if the agent itself reads them: its terminal is the pane's, it is in the foreground, and no
+   person is scrolling. Otherwise a shell or an editor would get them. All of this is checked again before each key.
+   Nothing is typed at a question (`core.permission_prompts`): most take Enter for a yes. Into a known program nothing
+   is typed except at its empty prompt (`core.drafts`): Enter would send a person's draft.
+3. A pane is closed only if it was made for the agent (`Pane.own`) and no other process is in it. The proof is that it
+   is no longer listed, whatever the program answered.
+4. A terminal is queried only on behalf of a process all of whose four uids are this one: while it runs a set-uid
+   program it is another user's. Root's helper queries root's terminals only for what root started in them.
 """
 
 import os
@@ -27,23 +27,21 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, base, pane_lookup
 from watchdog.owner.terminals.base import ListedPane, Pane
 
-FINDING = (
-    2.5  # seconds, for all servers together; a living tmux answers in 5 ms, `kitty @` takes half a second and more
-)
+FINDING = 2.5  # seconds for all servers together; a living tmux answers in 5 ms, `kitty @` takes half a second or more
 LOOKING = 1.5  # seconds for a last screen: a kill waits for it
 SECONDS = 3.0  # for one word to a terminal when a pane is closed or typed into
-SETTLING = 1.0  # seconds that what started the agent has to end after it; and a pane to go that was closed
-AGAIN = 0.05  # seconds between two looks
-ABOVE = 100  # lines above a screen that are looked at: a secret may begin there whose end is shown
-BETWEEN = 0.2  # seconds between two keys: programs take what comes at once for a paste, and Enter for a part of it
-CLEARS = 3  # times that the key which clears a draft is typed: one of a turn at work may only stop that
+SETTLING = 1.0  # seconds for the agent's launchers to exit after it; and for a closed pane to disappear
+AGAIN = 0.05  # seconds between two checks
+ABOVE = 100  # scrollback lines that are read too: a secret whose end is shown may begin there
+BETWEEN = 0.2  # seconds between two keys: programs take simultaneous input for a paste, including Enter
+CLEARS = 3  # how often the key that clears a draft is typed: during a turn the first one may only stop that
 CLEARING = 1.0  # seconds for a program to show that its draft is gone
-LINES, LINE = 40, 160  # of a screen, the last ones: lines and characters of a line that are kept
+LINES, LINE = 40, 160  # last lines of a screen, and characters per line, that are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What became of a pane: done, gone (nothing to do), kept, or failed; then `retry` is what a person may type."""
+    """The result for a pane: done, gone (nothing to do), kept, or failed; then `retry` is the command for a person."""
 
     outcome: str
     message: str
@@ -51,18 +49,18 @@ class Closed:
 
 
 def pane_find(pid: int, start_ticks: int, told: dict[str, str]) -> dict[str, object]:
-    """The helper's call: the pane that a process sits in, as `base.pane_json`.
+    """A helper call: the pane that a process is in, as `base.pane_json`.
 
-    `told`: what the program that started it says of its pane (terminal, server, pane or session), or nothing. Raises
-    as `found`.
+    `told`: its pane according to the program that started it (terminal, server, pane or session), or empty. Raises as
+    `found`.
     """
     return base.pane_json(found(pid, start_ticks, told, time.monotonic() + FINDING)[0])
 
 
 def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str, object]:
-    """The helper's call: the last lines that a pane shows, without what `hide_secrets` knows.
+    """A helper call: the last lines of a pane, without what `hide_secrets` recognises.
 
-    `pane`: as it was found, else what was reported of it. Raises as `found`.
+    `pane`: as it was found, else as it was reported. Raises as `found`.
     """
     until = time.monotonic() + LOOKING
     seen: ListedPane | None
@@ -77,7 +75,7 @@ def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str
         _refuse_persons_words(pid, start_ticks, known)
     with server_of(known) as server:
         text = TERMINALS[known.terminal].screen(server, known.pane, ABOVE, until)
-    # Of a key whose begin has left the screen only its end is known: half a secret looks like any other word.
+    # Of a key whose start is not in the text only the end is recognised: half a secret looks like any other word.
     rows = hide_secrets(text).rpartition("PRIVATE KEY-----")[2].splitlines()
     height = int(seen.size.partition("x")[2] or LINES)
     lines = [line.rstrip()[:LINE] for line in rows[-height:] if line.strip()]
@@ -85,16 +83,14 @@ def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str
 
 
 def type_keys(pid: int, start_ticks: int, keys: list[str], clear: bool = False) -> dict[str, object]:
-    """The helper's call: type words and keys as tmux(1) names them (`Enter`, `C-c`) into the pane of that process.
+    """A helper call: type text and keys in tmux(1)'s notation (`Enter`, `C-c`) into the pane of that process.
 
-    `clear`: a draft in the prompt of a program that is known is cleared first, by that program's own key; else it is
-    left as it is, and nothing is typed.
+    `clear`: first clear a draft in the prompt of a known program, by that program's own key; otherwise the draft stays
+    and nothing is typed. A process that exits after one key gets no further ones; that is not a failure.
 
-    A process that exits at one key gets no further ones: that is no failure.
-
-    Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane is in another use, before the first
-    key or between two; before the first one `asks` when it shows a question, `draft` when a draft stands in its prompt,
-    `no_prompt` when a program that is known does not show its prompt; the name of a terminal that does not answer.
+    Raises OwnerCallFailed: `no_pane` if it is in none; `left` if the pane is used otherwise, before the first key or
+    between two; before the first one `asks` if it shows a question, `draft` if its prompt contains a draft,
+    `no_prompt` if a known program does not show its prompt; the name of a terminal that does not answer.
     """
     pane: Pane | None = None
     for number, key in enumerate(keys):
@@ -110,7 +106,7 @@ def type_keys(pid: int, start_ticks: int, keys: list[str], clear: bool = False) 
 
 
 def _type_one(pid: int, start_ticks: int, key: str, before: Pane | None, *, clear: bool) -> Pane:
-    """One key, and the pane that it went to; `before`: the one that the former key went to."""
+    """Type one key and return its pane; `before`: the pane of the previous key."""
     pane, seen = found(pid, start_ticks, {}, time.monotonic() + SECONDS)
     if before is not None and (pane.server_pid, pane.pane) != (before.server_pid, before.pane):
         raise OwnerCallFailed("left", f"it has left {words(before)}")
@@ -127,11 +123,11 @@ def _type_one(pid: int, start_ticks: int, key: str, before: Pane | None, *, clea
 
 
 def close(pane: Pane) -> Closed:
-    """Close the pane of an agent that is proved dead; a second time it is gone.
+    """Close the pane of an agent that is proved dead; a repetition returns `gone`.
 
-    1. Its server is the one that it was found on, and lists it with the same first process.
-    2. It was made for the agent, and only what had started the agent is in it; that has a moment to end.
-    3. Close it, and look until it is not listed any more.
+    1. Its server must be the one on which it was found, and must list it with the same first process.
+    2. It must have been made for the agent and contain only the agent's launchers, which get a moment to exit.
+    3. Close it, and check until it is no longer listed.
     """
     terminal = TERMINALS[pane.terminal]
     retry = terminal.retry(pane.server, pane.pane)
@@ -148,8 +144,8 @@ def close(pane: Pane) -> Closed:
         except OwnerCallFailed as error:
             if error.reason in ("no_pane", "another"):
                 return Closed("gone" if error.reason == "no_pane" else "kept", f"{words(pane)}: {error}")
-            if time.monotonic() > deadline:  # else it may be ending itself
-                retry = "" if error.reason == "hidden" else retry  # it would reach no pane, or a stranger's
+            if time.monotonic() > deadline:  # before that it may be closing by itself
+                retry = "" if error.reason == "hidden" else retry  # the command would reach no pane, or another one
                 return Closed("failed", f"{words(pane)} cannot be looked at: {error}", retry)
         time.sleep(AGAIN)
     if not pane.own:
@@ -169,7 +165,7 @@ def close(pane: Pane) -> Closed:
 
 
 def _proved(pane: Pane, trouble: str, retry: str) -> Closed:
-    """Look until it is not listed any more. A server that goes with its last pane may answer strangely meanwhile."""
+    """Check until it is no longer listed. A server that exits with its last pane may give odd answers meanwhile."""
     deadline = time.monotonic() + SETTLING
     while True:
         try:
@@ -188,7 +184,7 @@ def _proved(pane: Pane, trouble: str, retry: str) -> Closed:
 
 
 def never_found(told: Mapping[str, object]) -> Closed:
-    """A pane that was reported, and in which its agent was never found: nothing is closed for that."""
+    """The result for a reported pane in which the agent was never found: it is not closed."""
     terminal, name, pane = (str(told.get(key) or "") for key in ("terminal", "server", "pane"))
     said = f"{terminal} pane {pane or told.get('session') or '?'}"
     known = TERMINALS.get(terminal)
@@ -197,18 +193,18 @@ def never_found(told: Mapping[str, object]) -> Closed:
 
 
 def words(pane: Pane) -> str:
-    """A pane for people."""
+    """A pane's name in messages."""
     return f"{pane.terminal} pane {pane.pane}"
 
 
-# -- looking
+# -- finding
 
 
 def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> tuple[Pane, ListedPane]:
-    """The pane that a process sits in, and how it is listed. `until`: monotonic seconds. Raises OwnerCallFailed.
+    """The pane that a process is in, and its listing. `until`: monotonic seconds. Raises OwnerCallFailed.
 
-    `no_pane`; `left`: the process has ended; `not_ours`: it runs as another user just now; else the name of a terminal
-    that does not answer.
+    `no_pane`; `left`: the process has exited; `not_ours`: it currently runs as another user; else the name of a
+    terminal that does not answer.
     """
     line = pane_lookup.above(pid)
     if line[0].ticks != start_ticks:
@@ -246,9 +242,9 @@ def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> 
 def _everywhere(
     pid: int, told: Mapping[str, str], until: float
 ) -> Iterator[tuple[str, base.TerminalServer, list[ListedPane] | OwnerCallFailed]]:
-    """The lists of all servers where the pane of a process may be, or why there is none.
+    """The pane lists of all servers where the pane of a process may be, or the error of each.
 
-    Those that it names come first: another one that hangs takes all the time.
+    Servers named in its environment come first, as another one that hangs takes all the time.
     """
     names = tuple(one for terminal in TERMINALS.values() for one in terminal.variables)
     variables = pane_lookup.environment(pid, names)
@@ -266,7 +262,7 @@ def _everywhere(
 
 
 def _first_process(line: list[pane_lookup.PaneProcess], seen: ListedPane) -> int | None:
-    """Which of a process and its ancestors is the first one of that pane; by the device it is its session's leader."""
+    """The index, among a process and its ancestors, of the pane's first process; by device it is the session leader."""
     if seen.dead:
         return None
     for index, one in enumerate(line):
@@ -276,7 +272,7 @@ def _first_process(line: list[pane_lookup.PaneProcess], seen: ListedPane) -> int
 
 
 def _is_meant(seen: ListedPane, told: Mapping[str, str]) -> bool:
-    """Whether it is the pane that was reported. tmux keeps `_` for `.` and `:` of a session's name."""
+    """Whether it is the reported pane. tmux replaces `.` and `:` in a session's name by `_`."""
     if told.get("pane"):
         return seen.pane == told["pane"]
     session = told.get("session", "")
@@ -284,10 +280,10 @@ def _is_meant(seen: ListedPane, told: Mapping[str, str]) -> bool:
 
 
 def _now(pane: Pane, until: float) -> ListedPane | None:
-    """The pane as its server lists it now; None: not any more. Raises OwnerCallFailed.
+    """The pane as its server lists it now; None: no longer. Raises OwnerCallFailed.
 
-    `no_pane`: its server has gone, whoever may listen there now; `another`: another process has the pane; `hidden`:
-    its server lives, and none or another one listens in its place; else it does not answer.
+    `no_pane`: its server is gone, even if another listens there now; `another`: another process has the pane;
+    `hidden`: its server is alive, but no server or another one listens at its socket; else it does not answer.
     """
     with server_of(pane) as server:
         listed = TERMINALS[pane.terminal].panes(server, until)
@@ -302,7 +298,7 @@ def _now(pane: Pane, until: float) -> ListedPane | None:
 
 @contextmanager
 def server_of(pane: Pane) -> Iterator[base.TerminalServer]:
-    """The very server on which a pane was found, held as long as the context lasts. Raises as `_now`."""
+    """Exactly the server on which a pane was found, held during the context. Raises as `_now`."""
     if not pane_lookup.lives(pane.server_pid, pane.server_ticks):
         raise OwnerCallFailed("no_pane", "its server has gone")
     lives = f"its server, pid {pane.server_pid}, lives"
@@ -322,11 +318,11 @@ def _is_another(pane: Pane) -> bool:
     try:
         return pane_lookup.stat_of(pane.pid).ticks != pane.ticks
     except OwnerCallFailed:
-        return False  # it has ended, and its terminal does not know yet
+        return False  # it has exited, and its terminal does not know yet
 
 
 def _in_use(pane: Pane, seen: ListedPane) -> str:
-    """The processes in a pane beside what started the agent, which so use it; in words, or nothing."""
+    """Describe processes, other than the agent's launchers, or a person, that use the pane; or empty."""
     if seen.read:
         return "a person who reads in it"
     if seen.typed:
@@ -351,7 +347,7 @@ def _refuse_other_readers(main: pane_lookup.PaneProcess, pane: Pane, seen: Liste
 
 
 def _refuse_persons_words(pid: int, start_ticks: int, pane: Pane) -> None:
-    """What a person's own pane shows is the agent's only while that one, or what it started, has the foreground."""
+    """Raise unless the agent or its descendant is in the foreground: otherwise a person's own pane shows their text."""
     if pane_lookup.stat_of(pid).ticks != start_ticks:
         raise OwnerCallFailed("left", f"pid {pid} has been reused by another process")
     foreground = pane_lookup.stat_of(pane.pid).foreground
@@ -362,7 +358,7 @@ def _refuse_persons_words(pid: int, start_ticks: int, pane: Pane) -> None:
 
 
 def _refuse_foreign(line: list[pane_lookup.PaneProcess]) -> None:
-    """Raises OwnerCallFailed (`not_ours`) unless all uids of these processes are this one."""
+    """Raise OwnerCallFailed (`not_ours`) unless all uids of these processes are this one."""
     for one in line:
         found = pane_lookup.uids(one.pid)
         if found != {os.geteuid()}:
@@ -370,7 +366,7 @@ def _refuse_foreign(line: list[pane_lookup.PaneProcess]) -> None:
 
 
 def _free_prompt(server: base.TerminalServer, pane: Pane, vendor: str, *, clear: bool) -> None:
-    """See that nothing stands in the prompt of that vendor's program; with `clear` make it so."""
+    """Raise unless the prompt of that vendor's program is empty; with `clear` empty it first."""
     for left in range(CLEARS, -1, -1):
         stands = shows_draft(server, pane)
         if stands is None:
@@ -389,7 +385,7 @@ def _free_prompt(server: base.TerminalServer, pane: Pane, vendor: str, *, clear:
 
 
 def shows_draft(server: base.TerminalServer, pane: Pane) -> bool | None:
-    """Whether the prompt that it shows holds a draft; None: no prompt is known there, or the terminal cannot tell."""
+    """Whether its prompt contains a draft; None: no known prompt, or the terminal cannot report the cursor."""
     cursor = TERMINALS[pane.terminal].cursor
     return None if cursor is None else draft(*cursor(server, pane.pane, time.monotonic() + SECONDS))
 

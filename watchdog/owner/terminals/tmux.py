@@ -1,14 +1,13 @@
-"""tmux: every server of the owner's, at its socket; panes by their ids, which a server gives to one pane only.
+"""tmux: all servers of the owner, at their sockets; panes by their ids, which a server never reuses.
 
-No target is ever a session's or window's name: tmux takes such a word for a prefix or a pattern when nothing has that
-name, and ends the neighbour (tmux(1), target-session). The pane that is meant is chosen from the list of all panes, by
-equality. A pane of a window that several sessions show (a session group) is one pane: closed once, it is closed in
-all.
+Session or window names are never used as targets: tmux takes them for a prefix or a pattern if nothing has that name,
+and would kill a neighbour (tmux(1), target-session). The pane is chosen from the list of all panes by equality. A pane
+of a window that several sessions show (a session group) is one pane: closed once, it is closed in all.
 
-A server that was stopped does later what it was sent meanwhile, though its client was given up long ago. So what
-changes anything is sent with a condition that the server itself checks when it comes to it.
+A stopped server later executes what it was sent meanwhile, long after its client was abandoned. So each command that
+changes something has a condition that the server checks when it executes it.
 
-What a server answers is data: ids, numbers and devices are taken only in the form that tmux gives them.
+A server's answer is untrusted data: ids, numbers and devices are accepted only in tmux's format.
 """
 
 import math
@@ -23,11 +22,11 @@ from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths
 from watchdog.owner.terminals import base, client, pane_lookup
 
-SERVERS = 1000  # sockets that are looked at: most are of servers that were killed, and cost 40 µs
-TYPED = 30  # seconds after a key of a person at a pane, who may be within a line
+SERVERS = 1000  # sockets checked at most: most belong to killed servers, and cost 40 µs
+TYPED = 30  # seconds after a person's last key in a pane: the person may be in the middle of a line
 REFUSED = "not any more"
 VARIABLES = ("TMUX", "TMUX_TMPDIR")
-# The session's name last: it may hold what separates.
+# The session's name is last, as it may contain the separator.
 _ASKED = (
     "pane_id",
     "pane_pid",
@@ -41,16 +40,16 @@ _ASKED = (
     "window_id",
     "session_name",
 )
-# What tmux gives for these, but for the name.
+# tmux's format of these, except the name.
 _PANE = re.compile(
     r"%[0-9]{1,10}\|[0-9]{1,10}\|[01]?\|[0-9]{0,5}\|[01]?\|[01]?\|[!-{}~]*\|[0-9]{1,5}\|[0-9]{1,5}\|@[0-9]{1,10}"
 )
 _FORMAT = "|".join(f"#{{{name}}}" for name in _ASKED)
-_CLIENTS = "client|#{pane_id}|#{client_activity}"  # of each that is attached: the pane that its keys go to
+_CLIENTS = "client|#{pane_id}|#{client_activity}"  # for each attached client: the pane that gets its keys
 
 
 def servers(variables: Mapping[str, str], name: str) -> list[str]:
-    """Sockets: the agent's own server first, then `-L` servers of the owner's; with a name that one alone."""
+    """Sockets: the agent's own server first, then the owner's `-L` servers; with a name only that one."""
     own = variables.get("TMUX", "").partition(",")[0]
     if name.startswith("/"):
         return [name]
@@ -63,7 +62,7 @@ def servers(variables: Mapping[str, str], name: str) -> list[str]:
 
 
 def _sockets(place: str) -> list[str]:
-    """What lies in a directory of this uid's; nothing in another one, which any user may have given that name."""
+    """The files in a directory of this uid's; none if it is another's, as any user may have made it."""
     with suppress(OSError, PathRefused):
         parent, _ = paths.open_private_parent(f"{place}/any")
         try:
@@ -79,7 +78,7 @@ def _sockets(place: str) -> list[str]:
 
 
 def panes(server: base.TerminalServer, until: float) -> list[base.ListedPane]:
-    """All panes of a server; one that several sessions show is one."""
+    """All panes of a server; a pane that several sessions show is listed once."""
     found: dict[str, base.ListedPane] = {}
     asked = "list-panes", "-a", "-F", _FORMAT, ";", "list-clients", "-F", _CLIENTS
     told = _tmux(server, until, *asked).rstrip("\n").split("\n")
@@ -116,17 +115,17 @@ def _is_client(line: str) -> bool:
 
 
 def _is_recent(then: str) -> bool:
-    """Either way: the clock may have been set."""
+    """Whether the time is near now in either direction, as the clock may have been set."""
     return re.fullmatch("[0-9]{1,12}", then) is not None and abs(time.time() - int(then)) < TYPED
 
 
 def screen(server: base.TerminalServer, pane: str, above: int, until: float) -> str:
-    """What it shows, and so many lines above it; lines that were broken at its edge are whole (-J)."""
+    """Its screen, and that many lines of scrollback; wrapped lines are joined (-J)."""
     return _tmux(server, until, "capture-pane", "-p", "-J", "-S", str(-above), "-t", pane)
 
 
 def cursor(server: base.TerminalServer, pane: str, until: float) -> tuple[list[str], int, int]:
-    """The rows as they are shown, with colours, and where the cursor stands, hidden or not."""
+    """The rows with colours, and the cursor's position, even if it is hidden."""
     asked = "display-message", "-p", "-t", pane, "#{cursor_x} #{cursor_y}", ";", "capture-pane", "-p", "-e", "-t", pane
     place, _, rows = _tmux(server, until, *asked).partition("\n")
     if not re.fullmatch("[0-9]{1,5} [0-9]{1,5}", place):
@@ -136,7 +135,7 @@ def cursor(server: base.TerminalServer, pane: str, until: float) -> tuple[list[s
 
 
 def write(server: base.TerminalServer, pane: base.Pane, key: str, until: float) -> None:
-    """A key by its name, or text as it is. Raises OwnerCallFailed (`left`), too: the server says that it is in use."""
+    """Type a key by its name, or literal text. Also raises OwnerCallFailed (`left`): the server reports it in use."""
     word = _quoted(key) if base.KEY.fullmatch(key) else f"-l -- {_quoted(key)}"
     free = "#{==:#{pane_dead}#{pane_in_mode}#{pane_synchronized}#{pane_input_off},0000}"
     if not _done_if(server, pane, free, f"send-keys -t {_quoted(pane.pane)} {word}", until):
@@ -144,37 +143,41 @@ def write(server: base.TerminalServer, pane: base.Pane, key: str, until: float) 
 
 
 def close(server: base.TerminalServer, pane: base.Pane, until: float) -> None:
-    """Its window goes with its last pane, in all sessions that show it; a session without a window goes too."""
+    """Close it; its window closes with its last pane, in all sessions that show it, and a session with its last
+    window.
+    """
     if not _done_if(server, pane, "#{?pane_in_mode,0,1}", f"kill-pane -t {_quoted(pane.pane)}", until):
         raise OwnerCallFailed("tmux", "it is now used for something else")
 
 
 def _done_if(server: base.TerminalServer, pane: base.Pane, condition: str, command: str, until: float) -> bool:
-    """Have that server do it to that pane if the condition (formats, tmux(1)) holds then, before the deadline."""
+    """Have the server run the command if, at that time, the condition (formats, tmux(1)) holds and it is not late."""
     deadline = math.ceil(time.time() + until - time.monotonic())
     same = f"#{{==:#{{pid}}/#{{pane_pid}},{pane.server_pid}/{pane.pid}}}"
-    in_time = f"#{{<:#{{T:#{{l:%s}}}},{deadline}}}"  # of ten digits both
+    in_time = f"#{{<:#{{T:#{{l:%s}}}},{deadline}}}"  # both have ten digits
     still = f"#{{&&:{in_time},#{{&&:{same},{condition}}}}}"
     answer = _tmux(server, until, "if-shell", "-F", "-t", pane.pane, still, command, f"display-message -p '{REFUSED}'")
     return answer.strip() != REFUSED
 
 
 def retry(socket: str, pane: str) -> str:
-    """What a person types to close it: by its whole socket, since within another server plain `tmux` means that one.
+    """The command with which a person can close it, with its socket, as plain `tmux` may mean another server.
 
-    A server that was only reported has a name at most.
+    For a server that was only reported at most a name is known.
     """
     where = f"-{'S' if '/' in socket else 'L'} {shlex.quote(socket)} " if socket else ""
     return f"tmux {where}kill-pane -t {_quoted(pane)}"
 
 
 def _quoted(word: str) -> str:
-    """A word of a command as tmux reads it: nothing in it is a separator, a variable or an escape."""
+    """A word quoted for tmux: nothing in it is a separator, a variable or an escape."""
     return "'" + word.replace("'", "'\\''") + "'"
 
 
 def _tmux(server: base.TerminalServer, until: float, *words: str) -> str:
-    """-u: names come as they are, whatever the locale. None of these words starts a server (tmux(1))."""
+    """Run a tmux command. -u: names are not altered, whatever the locale. No command used here starts a server
+    (tmux(1)).
+    """
     return base.say(["tmux", "-u", "-S", client.SOCKET, *words], server, until)
 
 

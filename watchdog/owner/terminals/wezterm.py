@@ -1,7 +1,7 @@
-"""WezTerm, by `wezterm cli`. It lists panes with the device of each and without a pid: that is its session's leader.
+"""WezTerm, by `wezterm cli`. It lists panes with their device but without a pid, which is the session leader's.
 
-A pane's number is given once while its server lives. `--no-auto-start`: none is started for being asked. `-n`: its
-configuration, a program in Lua, is not run.
+A pane's number is not reused while its server lives. `--no-auto-start`: a query starts no server. `-n`: its
+configuration, a Lua program, is not run.
 
 Tests: tests/owner/terminals/test_other_terminals.py.
 """
@@ -17,7 +17,7 @@ VARIABLES = ("WEZTERM_UNIX_SOCKET",)
 
 
 def servers(variables: Mapping[str, str], name: str) -> list[str]:
-    """The server that its environment names, or that was named."""
+    """The server named by `name` or the environment."""
     address = name or variables.get("WEZTERM_UNIX_SOCKET", "")
     return [address] if address.startswith("/") else []
 
@@ -41,8 +41,8 @@ def panes(server: base.TerminalServer, until: float) -> list[base.ListedPane]:
 
 
 def screen(server: base.TerminalServer, pane: str, above: int, until: float) -> str:
-    """What it shows; with lines above it also whole: who breaks one at the edge is not told, so all that fill a row are
-    taken for broken.
+    """Its screen; with `above` also scrollback, with wrapped lines joined: wrapping is not reported, so each line that
+    fills a row counts as wrapped.
     """
     if not above:
         return _wezterm(server, until, "get-text", "--pane-id", pane)
@@ -52,18 +52,18 @@ def screen(server: base.TerminalServer, pane: str, above: int, until: float) -> 
 
 
 def write(server: base.TerminalServer, pane: base.Pane, key: str, until: float) -> None:
-    """By stdin, and as if it was typed, not pasted."""
+    """Send the key by stdin, as typed rather than pasted."""
     words = "send-text", "--pane-id", pane.pane, "--no-paste"
     _wezterm(server, until, *words, given=base.typed(key))
 
 
 def close(server: base.TerminalServer, pane: base.Pane, until: float) -> None:
-    """Its tab goes with its last pane."""
+    """Close it; its tab closes with its last pane."""
     _wezterm(server, until, "kill-pane", "--pane-id", pane.pane)
 
 
 def retry(socket: str, pane: str) -> str:
-    """What a person types to close it."""
+    """The command with which a person can close it."""
     return f"WEZTERM_UNIX_SOCKET={shlex.quote(socket)} wezterm cli kill-pane --pane-id {shlex.quote(pane)}"
 
 
