@@ -477,14 +477,23 @@ function directoryOf(where) {
   return path.dirname(path.resolve(where));
 }
 
+/** What lies there; undefined where that cannot be known. */
+function statusOf(where) {
+  try {
+    return fs.lstatSync(where);
+  } catch {
+    return undefined;
+  }
+}
+
 function isDirectoryOf(where, uid, closedTo) {
-  const found = fs.lstatSync(where, { throwIfNoEntry: false });
+  const found = statusOf(where);
   return found !== undefined && found.isDirectory() && found.uid === uid && !(found.mode & closedTo);
 }
 
 /** Why a socket in that directory is not trusted; null where only we and root could put one there, or none is there. */
 function directoryProblem(where) {
-  const found = fs.lstatSync(where, { throwIfNoEntry: false });
+  const found = statusOf(where);
   if (found === undefined) return null;
   if (!found.isDirectory()) return `${where} is not a directory`;
   if (![0, process.getuid()].includes(found.uid)) return `${where} belongs to uid ${found.uid}`;

@@ -6,8 +6,10 @@ One story is played with both. What they say of the daemon (routes, keys, errors
 import ast
 import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -19,7 +21,20 @@ from typing import Any
 import pytest
 
 import watchdog.errors
-from tests.client.clients import NAMES, NODE, PLACE, PYTHON, TYPES, Client, NodeClient, Refused, camel, client, running
+from tests.client.clients import (
+    NAMES,
+    NODE,
+    PLACE,
+    PYTHON,
+    ROOT,
+    TYPES,
+    Client,
+    NodeClient,
+    Refused,
+    camel,
+    client,
+    running,
+)
 from tests.e2e.conftest import nursery, world
 from tests.owner.sources.relay_home import RelayHome
 from tests.world import PATIENCE, World, wait_for
@@ -31,7 +46,11 @@ from watchdog.core.beat import KEYS
 from watchdog.core.registration import CHECKS
 from watchdog.core.sd_notify import MAX_BYTES, STATES
 
+sys.path.insert(0, str(ROOT / "systemd"))
+from places import own_layout
+
 __all__ = ["nursery", "world"]  # fixtures
+DOCUMENT = ROOT / "config/doc/clients.md"
 
 
 @pytest.fixture(params=NAMES)
@@ -471,9 +490,9 @@ def test_an_agent_beats_by_datagram(world: World) -> None:
     world.start()
     code = (
         "import time, agent_watchdog_client as client\n"
+        "assert client.Watchdog().beat(tool='make') is None\n"  # first: datagrams are read a moment later
         "assert client.notify(state='waiting', note='Größe\\nWATCHDOG_USEC=1', progress=2.5)\n"
-        "assert client.notify(note='ü' * 5000, silent_for_seconds=900, tool='make', tool_limit_seconds=60)\n"
-        "assert client.Watchdog().beat(tool='') is None\n"
+        "assert client.notify(note='ü' * 5000, silent_for_seconds=900, tool='pytest', tool_limit_seconds=60)\n"
         "time.sleep(600)\n"
     )
     ours = client.Watchdog(world.socket)
@@ -482,8 +501,9 @@ def test_an_agent_beats_by_datagram(world: World) -> None:
     ours.set_pid(made["agent_id"], process.pid)
 
     found = wait_for(lambda: (one := world.story("alpha")["agent"])["beats"] == 3 and one, "its three beats")
-    assert (found["state"], found["progress"], found["tool"]) == ("working", 2.5, None)
+    assert (found["state"], found["progress"], found["tool"]) == ("working", 2.5, "pytest")
     assert set(found["note"]) == {"ü"} and found["lease_left_seconds"] > 600
+    assert 0 < found["tool_left_seconds"] <= 60
     assert found["after_seconds"] == 120  # the second line of its note was no key
 
 
@@ -527,6 +547,53 @@ def test_the_daemon_is_found_as_the_command_finds_it(
 
         assert found == sockets.find_socket()
         assert told != "runtime" or found == f"{runtime}/agent-watchdog/control.sock"
+
+
+# -- the document
+
+
+@pytest.mark.parametrize(
+    ("language", "command", "file", "agent"),
+    [
+        ("python", (sys.executable, "-B"), "example.py", "copied-python"),
+        ("javascript", ("node",), "example.mjs", "copied-node"),
+    ],
+    ids=NAMES,
+)
+def test_an_example_runs_as_it_stands(
+    world: World, language: str, command: tuple[str, ...], file: str, agent: str
+) -> None:
+    """With a copy of the client beside it, as its users have it; it says what it does."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    (code,) = re.findall(rf"^```{language}\n(.*?)^```$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+    (world.dir / file).write_text(code)
+    for copied in (PYTHON, NODE):
+        shutil.copy(copied, world.dir)
+    world.start()
+
+    done = subprocess.run(
+        [*command, file], cwd=world.dir, env=world.environ, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    listed, killed, removed = done.stdout.splitlines()
+    assert (agent in listed, killed) == (True, "Agent terminated gracefully")
+    assert removed.startswith("already closed: killed")
+    assert world.story(agent)["agent"]["note"] == "page 1 of 9"
+
+
+def test_the_document_names_each_method() -> None:
+    """Those of both, with where they are installed."""
+    text = DOCUMENT.read_text()
+    public = {name for name in vars(client.Watchdog) if not name.startswith("_")}
+    for name in public:
+        assert re.search(rf"`{name}\b", text) and re.search(rf"`{camel(name)}\b", text), name
+    installed = own_layout("/home/alice").files
+    for path in (PYTHON, NODE, TYPES):
+        assert f"`{path.name}`" in text
+        (target,) = [to for to, source in installed.items() if source == f"config/clients/{path.name}"]
+        assert target.endswith(f"/share/doc/agent-watchdogd/clients/{path.name}")
 
 
 # -- what they say of the daemon
