@@ -35,6 +35,7 @@ from tests.client.clients import (
     client,
     running,
 )
+from tests.client.test_client import answering
 from tests.e2e.conftest import nursery, world
 from tests.owner.sources.relay_home import RelayHome
 from tests.world import PATIENCE, World, wait_for
@@ -123,7 +124,7 @@ def test_a_kill_has_its_grace_its_force_and_its_cleanup(world: World, ours: Clie
 def test_a_stop_is_asked_for_by_the_answer_to_a_beat(world: World, ours: Client) -> None:
     """The agent learns why, and how long it has."""
     world.start()
-    agent_id, pid = started(ours, world, "alpha")
+    agent_id, pid = started(ours, world, "alpha", stall_after_seconds=600)
     assert ours.call("beat", agent_id) is None
     assert ours.call("stop", "alpha", wait=False, reason="lunch")["success"]
 
@@ -274,10 +275,11 @@ def test_a_follower_waits_for_an_agent_alone_and_is_woken_when_it_is_left(world:
     while event["id"] < before[-1]:
         event = stream.next(PATIENCE)
         assert event is not None
-    assert stream.next(0.3) is None
+    while (event := stream.next(0.3)) is not None:  # none for a while, and then it goes on
+        assert event["agent_id"] == agent_id
 
     ours.call("kill", "alpha")
-    while event["event"] != "agent.ended":
+    while event is None or event["event"] != "agent.ended":
         event = stream.next(PATIENCE)
         assert event is not None and event["agent_id"] == agent_id
     assert event["to_status"] == "killed"
@@ -317,7 +319,7 @@ def test_leaving_a_follower_wakes_the_thread_that_waits_for_it(world: World) -> 
         waiter.join(PATIENCE)
         assert (found, stream.closed, waiter.is_alive()) == ([0, None], True, False)
         assert list(stream) == []
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_loop_over_events_that_is_left_closes_its_connection(world: World) -> None:
@@ -416,29 +418,6 @@ def test_node_gives_a_call_up_when_its_signal_says_so(world: World) -> None:
         world.wait_status("alpha", "killed")
 
 
-@contextmanager
-def saying(path: str, *pieces: bytes) -> Iterator[None]:
-    """A server that answers one connection with these bytes, whatever it is asked."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(path)
-        listener.listen(1)
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65536)
-                for piece in pieces:
-                    connection.sendall(piece)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join(PATIENCE)
-    os.unlink(path)
-
-
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -456,7 +435,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 )
 def test_a_broken_answer_is_no_answer(world: World, ours: Client, pieces: tuple[bytes, ...]) -> None:
     """Never taken for a success."""
-    with saying(world.socket, *pieces), refused("unreachable", "Unreachable"):
+    with answering(world.socket, *pieces), refused("unreachable", "Unreachable"):
         ours.call("status")
 
 
@@ -465,9 +444,9 @@ def test_an_answer_may_come_in_any_pieces(world: World, ours: Client) -> None:
     body = '{"a": "ü"}'.encode()
     chunks = b"".join(b"%x;x=y\r\n%s\r\n" % (1, body[at : at + 1]) for at in range(len(body)))
     whole = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
-    with saying(world.socket, *(whole[at : at + 1] for at in range(len(whole)))):
+    with answering(world.socket, *(whole[at : at + 1] for at in range(len(whole)))):
         assert ours.call("status") == {"a": "ü"}
-    with saying(world.socket, HEAD + b"\r\n" + body):
+    with answering(world.socket, HEAD + b"\r\n" + body):
         assert ours.call("status") == {"a": "ü"}
 
 
@@ -475,7 +454,9 @@ def test_a_limit_says_when_to_come_again(world: World) -> None:
     """`Retry-After`, in seconds."""
     body = b'{"error": "limited", "message": "too often"}'
     with (
-        saying(world.socket, b"HTTP/1.1 429 X\r\nRetry-After: 3\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)),
+        answering(
+            world.socket, b"HTTP/1.1 429 X\r\nRetry-After: 3\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        ),
         pytest.raises(client.Limited) as caught,
     ):
         client.Watchdog(world.socket).status()
@@ -500,7 +481,12 @@ def test_an_agent_beats_by_datagram(world: World) -> None:
     process = world.spawn(sys.executable, "-c", code, **made["env"], PYTHONPATH=str(PLACE))
     ours.set_pid(made["agent_id"], process.pid)
 
-    found = wait_for(lambda: (one := world.story("alpha")["agent"])["beats"] == 3 and one, "its three beats")
+    def beaten() -> Any:
+        """All three, and what is left of the lease and of the call, which the next sweep counts."""
+        one = world.story("alpha")["agent"]
+        return one if one["beats"] == 3 and one["lease_left_seconds"] and one["tool_left_seconds"] else None
+
+    found = wait_for(beaten, "its three beats")
     assert (found["state"], found["progress"], found["tool"]) == ("working", 2.5, "pytest")
     assert set(found["note"]) == {"ü"} and found["lease_left_seconds"] > 600
     assert 0 < found["tool_left_seconds"] <= 60
