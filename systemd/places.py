@@ -71,7 +71,8 @@ def own_layout(home: str) -> Layout:
 
 def _for_shells_and_man(share: str) -> dict[str, str]:
     pages = ("agent-watchdog.1", "agent-watchdog.toml.5", "agent-watchdog.7", "agent-watchdogd.8")
-    documents = ("agents", "cleanup", "events", "examples", "hosts", "limits", "operating", "security")
+    documents = ("agents", "cleanup", "clients", "events", "examples", "hosts", "limits", "operating", "security")
+    clients = ("agent_watchdog_client.py", "agent-watchdog-client.mjs", "agent-watchdog-client.d.mts")
     return {
         f"{share}/bash-completion/completions/agent-watchdog": "config/completions/agent-watchdog.bash",
         f"{share}/bash-completion/completions/agent-watchdogd": "config/completions/agent-watchdogd.bash",
@@ -80,6 +81,7 @@ def _for_shells_and_man(share: str) -> dict[str, str]:
         f"{share}/fish/vendor_completions.d/agent-watchdogd.fish": "config/completions/agent-watchdogd.fish",
         **{f"{share}/man/man{page[-1]}/{page}": f"config/man/{page}" for page in pages},
         **{f"{share}/doc/agent-watchdogd/{name}.md": f"config/doc/{name}.md" for name in documents},
+        **{f"{share}/doc/agent-watchdogd/clients/{name}": f"config/clients/{name}" for name in clients},
     }
 
 

@@ -146,8 +146,8 @@ FILES = (
     "/run/agent-watchdog/\tsockets and the pid file; for one person $XDG_RUNTIME_DIR/agent-watchdog/",
 )
 DOCUMENTS = (
-    "Documents: agents.md, cleanup.md, events.md, examples.md, hosts.md, limits.md, operating.md, security.md in"
-    " share/doc/agent-watchdogd."
+    "Documents: agents.md, cleanup.md, clients.md, events.md, examples.md, hosts.md, limits.md, operating.md,"
+    " security.md in share/doc/agent-watchdogd."
 )
 
 

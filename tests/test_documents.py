@@ -51,7 +51,7 @@ LANGUAGES = (
     "python",
     "javascript",
 )  # commands, of which verbs and flags are looked at; the rest is run
-RUN = (README, DOC / "examples.md")
+RUN = (README, DOC / "examples.md", DOC / "clients.md")
 
 
 @pytest.fixture

@@ -91,6 +91,7 @@ FEATURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "errors": ("Output", "agent_not_found, process_not_found, kill_failed, cleanup_failed", ("coffee",)),
     "lines": ("Output", "its cases as lines and exit statuses", ("hcom",)),
     "again": ("Output", "a second time: already dead, exit 0", tuple(SYSTEMS)),
+    "sdk": ("Output", "an SDK that lists who is connected, and removes with or without messages", ("relay",)),
 }
 
 # What is not promised, and why.
@@ -206,6 +207,7 @@ SHOWN: dict[str, dict[str, str]] = {
     "json": {ALL: "tests/control/views/test_results.py::test_one_kill_polite_and_by_force_has_the_documented_values"},
     "unregistered": {ALL: "tests/control/test_resolve.py::test_a_pid_that_is_no_agents_is_refused_with_a_hint"},
     "own_stop": {"hcom": "tests/e2e/test_stop.py::test_the_own_stop_command_of_the_program_that_lists_it_comes_first"},
+    "sdk": {"relay": "tests/client/test_clients.py::test_a_dead_agent_is_removed_and_its_messages_only_if_asked_for"},
     "messages": {"relay": "tests/e2e/test_removing.py::test_its_messages_are_removed_with_it_and_no_others"},
     "resume": {
         "sessions": f"{_MUX}::test_a_purge_terminates_a_stopped_row_and_keeps_its_id",
