@@ -51,7 +51,7 @@ ALLOWED = {
     ("cli/doctor.py", "_called"): "the same",
     ("cli/doctor.py", "_landlock_abi"): "landlock alone, by its number",
     ("owner/paths.py", "_openat2"): "openat2 alone, by its number",
-    ("kill/terminate.py", "_act"): "`Roll.kill`, which goes through `signals.send`",
+    ("kill/terminate.py", "_act"): "`PinnedTree.kill`, which goes through `signals.send`",
 }
 SENDERS = frozenset(
     re.findall(

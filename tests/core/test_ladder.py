@@ -11,8 +11,11 @@ from watchdog.core.agent import Policy
 from watchdog.core.kill import Polite, Step
 from watchdog.core.ladder import (
     END_PHASE,
+    OUTRUN,
+    ROW,
     STOP_LIMIT,
     LadderState,
+    Looks,
     Move,
     Next,
     asked,
@@ -348,3 +351,55 @@ def test_each_step_comes_when_the_one_before_it_had_its_time(
 ) -> None:
     """From the first of the policy's steps to its last, each once."""
     assert next_rung(Policy(ladder=ladder), reached, timedelta(seconds=waited)) is next_
+
+
+# -- what proves a tree dead; case Q9: a relay of processes, each of which starts the next and ends
+
+
+def looks(*found_by_each: str) -> Looks:
+    """`n`ew somebody, `a`live one that was known, `-` nobody; `~` the same, not whole; `?` the same, one was lost."""
+    found = Looks()
+    for look in found_by_each:
+        found = found.after(new=look == "n", alive=look == "a", whole=look != "~", lost=look == "?")
+    return found
+
+
+def test_of_a_tree_that_begets_nobody_one_look_is_proof() -> None:
+    """As ever: the first look finds all of it new, and that it lives."""
+    assert looks("n", "a", "-").prove
+    assert looks("-").prove
+    assert looks("n", "~").prove
+    assert not looks("n", "a").prove
+
+
+def test_a_look_that_finds_nobody_after_one_that_found_new_ones_is_none() -> None:
+    """Several in a row are; where others come and go, more of them."""
+    relay = ("n", "n", "-", "n", "-")
+    assert not looks(*relay).prove
+    assert looks(*relay, *["-"] * (ROW - 1)).prove
+    assert not looks(*relay, *["~"] * 5).prove
+    assert looks(*relay, *["~"] * 3 * ROW).prove
+
+
+def test_a_look_that_lost_somebody_is_none_even_where_nobody_new_was_found_yet() -> None:
+    """Seen at a load of 25: the first look found the main process alone, and missed its relay."""
+    assert not looks("n", "?").prove
+    assert not looks("n", "?", "-", "-").prove
+    assert looks("n", "?", "-", "-", "-").prove
+    assert looks("n", *["?"] * 3 * ROW).prove
+
+
+def test_those_that_replace_themselves_count_as_alive() -> None:
+    """Else it would be looked for ever, and nothing be sent."""
+    assert not looks("n", *["n"] * OUTRUN).outrun
+    assert looks("n", *["n"] * (OUTRUN + 1)).outrun
+    assert looks("n", *["n", "-"] * (OUTRUN + 1)).outrun
+    assert not looks("n", *["n"] * (OUTRUN + 1), "a").outrun
+
+
+def test_who_replaced_themselves_until_they_were_killed_are_dead() -> None:
+    """Seen on a busy host: all were killed at once, so that no look found one of them alive: `outrun` for ever."""
+    relay = ("n", *["n"] * (OUTRUN + 1))
+    assert looks(*relay, "-", "-").outrun
+    killed = looks(*relay, *["-"] * ROW)
+    assert (killed.prove, killed.outrun) == (True, False)

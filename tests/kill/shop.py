@@ -35,7 +35,6 @@ from watchdog.kill.ask import StopRequest
 from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
 from watchdog.kill.evidence import EvidenceCollector
-from watchdog.kill.terminate import Terminator
 from watchdog.kill.worker import KillStages, KillWorker
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
@@ -88,17 +87,18 @@ class Shop:
         held.callback(executor.shutdown)
         self.tracker = AgentTracker(self.fleet, NotifySockets(str(directory)), self.clock, log)
         self.owners, self.holds = HelperPool(), Holds()
-        recorder = EventRecorder(self.store, self.clock, log)
+        self.recorder = recorder = EventRecorder(self.store, self.clock, log)
         cleanup = CleanupRunner(self.settings, self.owners, self.store, self.clock, recorder, self.fleet)
         metrics = Metrics()
         self.users, self.watched = Users(self.clock, log), WatchedTime(self.settings, self.fleet, self.clock)
         panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
 
-        stages = KillStages(
+        self.stages = stages = KillStages(
             EvidenceCollector(self.clock, self.holds, self.owners, panes, self.watched),
             StopRequest(self.store, self.clock, self.holds, self.owners, recorder),
             Claim(self.store, self.clock, self.tracker, self.holds, self.fleet),
-            Terminator(scanner, self.clock, self.fleet),
+            self.fleet,
+            scanner,
             Close(self.store, self.clock, self.tracker, cleanup, recorder, metrics, self.owners),
         )
         self.worker = KillWorker(self.settings, self.store, self.clock, stages, recorder, self.users)

@@ -9,8 +9,7 @@ from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Identity
 from watchdog.kill.close import message_of, status_of, survivors_outcome, task_of
-from watchdog.kill.order import KillOrder
-from watchdog.kill.progress import KillProgress
+from watchdog.kill.order import KillOrder, KillProgress
 from watchdog.kill.terminate import TerminationResult
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import sqlite3
 from dataclasses import replace
@@ -13,20 +12,15 @@ from typing import Any, cast
 import pytest
 
 from tests.cgroups import needs_v1, scratch
-from tests.kill.shop import AGENT, ASK, HOST, SETTINGS, asking, left_by_a_daemon, shop
+from tests.kill.shop import ASK, SETTINGS, asking, left_by_a_daemon, shop
 from watchdog.agents.agent import Agent
-from watchdog.agents.history import EventRecorder
-from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter
-from watchdog.core.agent import Policy, Registration, Status
+from watchdog.core.agent import Policy, Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.errors import RegistryUnavailable
 from watchdog.kill import worker
-from watchdog.kill.order import KillOrder
-from watchdog.kill.worker import OrderEvents
-from watchdog.processes import identity
-from watchdog.registry.store import AsyncStore, Store
-from watchdog.telemetry.logger import get_logger
+from watchdog.kill.order import KillOrder, OpenOrder
+from watchdog.kill.worker import OrderRun
 
 OBSERVE = replace(SETTINGS, mode="observe")
 
@@ -476,18 +470,15 @@ def test_that_an_agent_has_gone_is_logged_at_once_and_once_while_the_registry_is
 
 def test_an_order_remembers_a_bounded_number_of_what_it_told(tmp_path: Path) -> None:
     """An agent whose tree is another one at each attempt."""
-    reg = Registration(AGENT, "alpha", os.getuid(), HOST, identity.boot_id())
-    of = KillOrder("r", Agent(reg, Policy(), Status.RUNNING), Reason.STALLED, KillOptions(), "daemon", "w", 0)
-    store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
-    try:
-        order = OrderEvents(of, EventRecorder(store, Clock(), get_logger()))
-        assert [order.first("a"), order.first("a")] == [True, False]
-        assert [order.first("x" * 500 + "1"), order.first("x" * 500 + "2"), order.first("x" * 500 + "2")] == [
-            True,
-            True,
-            False,
-        ]
-        assert sum(order.first(f"SIGKILL {list(range(n, n + 1000))}") for n in range(2000)) < 1000
-        assert sum(map(len, order._said)) < 200_000
-    finally:
-        store.close()
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, _):
+            order = OpenOrder(KillOrder("r", agent, Reason.STALLED, KillOptions(), "daemon", "w", 0))
+            run = OrderRun(order, made.stages, made.store, made.clock, made.recorder, Lane(None))
+            assert [run.first_time("a"), run.first_time("a")] == [True, False]
+            long = ["x" * 500 + "1", "x" * 500 + "2", "x" * 500 + "2"]
+            assert [run.first_time(words) for words in long] == [True, True, False]
+            assert sum(run.first_time(f"SIGKILL {list(range(n, n + 1000))}") for n in range(2000)) < 1000
+            assert sum(map(len, run._logged)) < 200_000
+
+    asyncio.run(story())

@@ -1,6 +1,7 @@
-"""The ladder. next_rung(): which step of its policy an agent has come to, before anything is signalled.
+"""What a kill does next, and when its tree is proved dead. Pure: whoever acts looks, asks here, acts, and asks again.
 
-next_step(): the next move of one kill. Pure; the worker looks, asks, commits the intent, acts, and asks again.
+`next_rung`: which step of its policy's ladder an agent has come to, before anything is signalled. `next_step`: the next
+move of one kill. `Looks`: what looks at /proc prove.
 
 TERM (and CONT, so that a stopped process can act on it) -> grace -> freeze, or STOP until a look finds nothing new ->
 KILL -> look again until a look finds nothing new. Each process has one whole grace from its own TERM: what holds the
@@ -17,9 +18,10 @@ from typing import Protocol, TypeVar
 from watchdog.core.agent import Policy
 from watchdog.core.kill import Polite, Step
 
-STOP_LIMIT = (
-    2.0  # seconds that one round of the end phase stops and looks before it sends KILL to the processes it knows
-)
+STOP_LIMIT = 2.0  # seconds that one round of the end phase stops and looks before it sends KILL to what it knows
+ROW = 3  # complete looks in a row that must find no process, once a look has found one that was started during the kill
+PART = 1 / 3  # how much a look counts during which processes came and went so fast that not all could be read
+OUTRUN = 5  # looks in a row that find only new processes: the tree replaces itself as fast as it is found
 
 
 def next_rung(policy: Policy, reached: Step | None, waited: timedelta) -> Step | None:
@@ -190,6 +192,41 @@ def _end(kill: LadderState, now: float) -> Next:
     if kill.running and (kill.round_since is None or now < kill.round_since + STOP_LIMIT):
         return Next(Move.STOP)
     return Next(Move.KILL)
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What the looks of one attempt to end a tree have found, and whether that proves it dead.
+
+    A process that starts a successor and ends lives for less time than a look takes: a look may miss each of them. So
+    where looks keep finding new processes, one that finds none is no proof; several complete ones in a row are.
+    """
+
+    count: int = 0
+    born: bool = False  # a look after the first has found a new process, or may have missed one
+    empty: float = 0.0  # whole looks in a row since, that found no process, new or known
+    replaced: int = 0  # looks in a row that found new processes, and none of the former alive
+
+    def after(self, *, new: bool, alive: bool, whole: bool, lost: bool = False) -> "Looks":
+        """With one more.
+
+        `new`: it found a process that was not known; `alive`: of those that were known one lived; `lost`: one ended
+        before the look could tell whose it was.
+        """
+        born = self.born or lost or (new and self.count > 0)
+        empty = 0.0 if new or alive else self.empty + (PART if lost or (born and not whole) else 1.0)
+        replaced = self.replaced + 1 if new and not alive and self.count > 0 else 0 if alive else self.replaced
+        return replace(self, count=self.count + 1, born=born, empty=empty, replaced=replaced)
+
+    @property
+    def prove(self) -> bool:
+        """That no process is left."""
+        return self.empty >= (ROW - 0.01 if self.born else 1)
+
+    @property
+    def outrun(self) -> bool:
+        """Whether a process may be left, until we have looked; False once it is proved that none is."""
+        return self.replaced > OUTRUN and not self.prove
 
 
 class Related(Protocol):

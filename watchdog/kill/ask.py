@@ -21,9 +21,8 @@ from watchdog.core.process import Presence
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
-from watchdog.kill.order import ASKING, AUTOMATIC, WITHDRAWN_BY_BEAT, KillOrder, daemon_identity
+from watchdog.kill.order import ASKING, AUTOMATIC, WITHDRAWN_BY_BEAT, KillOrder, OpenOrder, daemon_identity
 from watchdog.kill.pinned_tree import until_gone
-from watchdog.kill.progress import OpenOrder
 from watchdog.processes.identity import presence
 from watchdog.registry.store import AsyncStore
 
@@ -74,7 +73,8 @@ class StopRequest:
         """
         order = opened.order
         agent, pause = order.agent, order.options.ask
-        if pause is None or (order.resumed and order.reason in WITHDRAWN_BY_BEAT):  # judged anew: see the claim
+        assert pause is not None
+        if order.resumed and order.reason in WITHDRAWN_BY_BEAT:  # the claim withdraws it: it is judged again
             return Asked()
         seconds = pause.total_seconds()
         waits = opened.progress.step in ASKING

@@ -20,10 +20,10 @@ from watchdog.kill.order import (
     STOPPING,
     WITHDRAWN_BY_BEAT,
     KillOrder,
+    OpenOrder,
     daemon_identity,
 )
 from watchdog.kill.pinned_tree import release
-from watchdog.kill.progress import OpenOrder
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
 from watchdog.processes.signals import is_ancestor
@@ -122,7 +122,7 @@ class Claim:
             return Claimed(opened.order)
         return self._withdrawn(opened, "its kill request belongs to another daemon now")
 
-    def listen(self, opened: OpenOrder) -> None:
+    def raise_if_beaten(self, opened: OpenOrder) -> None:
         """Until the first signal is sent, a beat withdraws what was ordered for lack of beats. Raises BeatArrived."""
         if opened.order.reason in WITHDRAWN_BY_BEAT and not opened.progress.begun:
             self._tracker.sockets.drain(opened.order.agent.agent_id)

@@ -6,9 +6,10 @@ The row is closed last, by compare-and-set; every step may be done again by a la
 import asyncio
 import os
 import signal
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from watchdog.agents import oom
 from watchdog.agents.agent import Agent
@@ -19,14 +20,13 @@ from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock, Instant
 from watchdog.config.settings import Settings
 from watchdog.core.agent import LIVE, Status
+from watchdog.core.conversations import RESUME, Conversation, conversation_of
 from watchdog.core.hooks import HookOutcome
-from watchdog.core.kill import KillStep, Reason
+from watchdog.core.kill import KillOptions, KillStep, Reason
 from watchdog.core.process import Identity
 from watchdog.errors import Conflict
 from watchdog.helpers.pool import HelperPool
-from watchdog.kill.order import AUTOMATIC, KillOrder
-from watchdog.kill.outcome import AgentDeath, Json, KillOutcome, end_words, withdrawn
-from watchdog.kill.progress import KillProgress, resume_command
+from watchdog.kill.order import AUTOMATIC, AgentDeath, Json, KillOrder, KillOutcome, KillProgress, withdrawn
 from watchdog.kill.terminate import TerminationResult
 from watchdog.probes.exit_report import ExitReports
 from watchdog.processes import procfs
@@ -416,6 +416,36 @@ def error_of(order: KillOrder, status: Status, message: str) -> str | None:
             return f"Agent stopped: {order.why}"
         case _:
             return f"Agent failed: {message}"
+
+
+def resume_command(agent: Agent, conversation: Conversation | None) -> str | None:
+    """The command that takes it up again: of the program that lists it, else of its own, with its directory."""
+    told = {entry.kind: entry.resume for entry in agent.reg.entries if entry.resume}
+    others = [resume for kind, resume in told.items() if kind not in RESUME]
+    own = [] if conversation is None else [conversation.resume]
+    return next(iter([*others, *own, *told.values()]), None)
+
+
+def end_words(
+    agent: Agent, status: Status, options: KillOptions, by: str, why: str, outcome: Mapping[str, object]
+) -> dict[str, Any]:
+    """How it ended, as hooks are told of it beside `outcome` and `reason`; the same after a restart."""
+    task = "cancelled" if options.cancel else outcome.get("task_status")  # none: of an earlier version
+    task = task or {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(status)
+    try:
+        ended_at = datetime.fromisoformat(str(outcome.get("killed_at"))).timestamp()
+    except ValueError:
+        ended_at = 0.0  # an edited row
+    conversation = conversation_of(outcome.get("conversation"))
+    return {
+        "why": why if why and status in (Status.KILLED, Status.STOPPED, Status.LOST) else str(outcome.get("message")),
+        "by": by,
+        "ended_at": ended_at,
+        "task_status": task or agent.policy.task_status,
+        "resumable": outcome.get("resumable") is True,
+        "conversation": None if conversation is None else conversation.id,
+        "with_messages": options.with_messages,
+    }
 
 
 def _end_of(outcome: KillOutcome) -> Status:

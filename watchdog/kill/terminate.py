@@ -10,15 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
-from watchdog.agents.agent import Agent
-from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.kill import KillStep, Polite
-from watchdog.core.ladder import END_PHASE, LadderState, Move, asked, next_step
+from watchdog.core.ladder import END_PHASE, LadderState, Looks, Move, asked, next_step
 from watchdog.core.process import Identity, TreeMember
-from watchdog.core.proof import Looks
-from watchdog.kill.cgroup_freezer import CgroupFreezer
-from watchdog.kill.pinned_tree import Member, PinnedTree, SignalLog
+from watchdog.kill.pinned_tree import CgroupFreezer, Member, PinnedTree, SignalLog
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import cgroups
 from watchdog.processes import snapshot as evidence
@@ -120,11 +116,11 @@ class TreeTermination:
         self._log = log
         self._force = plan.force
         self._told: bool | None = None  # by `grace_started`
-        self._roll = PinnedTree(plan.main, guard, log, plan.main_pidfd)
+        self._tree = PinnedTree(plan.main, guard, log, plan.main_pidfd)
         self._guard = guard
         self._restless = 0
         self._looks = Looks()
-        self._enclosure = CgroupFreezer(plan.cgroup)
+        self._cgroup = CgroupFreezer(plan.cgroup)
         self._kill = LadderState(clock.mono(), plan.grace, plan.verify, plan.polite)
 
     async def run(self) -> TerminationResult:
@@ -136,34 +132,34 @@ class TreeTermination:
 
         However it ends (cancelled, the registry away), nobody stays stopped who was not sent KILL.
         """
-        plan, roll = self._plan, self._roll
+        plan, tree = self._plan, self._tree
         try:
             await self._look()
             if plan.stopped:
                 cgroups.thaw_if_ours(plan.cgroup)
-                roll.were_stopped(plan.stopped)
+                tree.were_stopped(plan.stopped)
             if not plan.begun:
-                snapshot = await _evidence(roll)
-                await self._log.before_signal(KillStep.LOOKED, roll.seen(), snapshot)
+                snapshot = await _evidence(tree)
+                await self._log.before_signal(KillStep.LOOKED, tree.seen(), snapshot)
             started, everybody = (self._clock.mono(), False) if plan.termed is None else plan.termed
             before = plan.termed is not None
             first = started if before else None
             self._kill = replace(self._kill, started=started, first=first, main_asked=before)
             self._kill = replace(self._kill, rest_asked=everybody, late_asked=everybody)
             while True:
-                alive = roll.alive()
+                alive = tree.alive()
                 if alive and all(m.refused for m in alive):
-                    return TerminationResult(roll.all(), await roll.stuck())
+                    return TerminationResult(tree.all(), await tree.stuck())
                 step = next_step(self._state(alive), self._clock.mono())
                 match step.move:
                     case Move.VERIFIED:
-                        unseen = tuple(self._enclosure.unseen())
-                        left = () if unseen else self._enclosure.strangers()
-                        return TerminationResult(roll.all(), "not_permitted" if unseen else None, unseen, left)
+                        unseen = tuple(self._cgroup.unseen())
+                        left = () if unseen else self._cgroup.strangers()
+                        return TerminationResult(tree.all(), "not_permitted" if unseen else None, unseen, left)
                     case Move.GIVE_UP:
-                        self._enclosure.thaw()  # else our own freezer would be what holds them
+                        self._cgroup.thaw()  # else our own freezer would be what holds them
                         nobody = "outrun" if self._looks.outrun else "not_permitted"
-                        return TerminationResult(roll.all(), await roll.stuck() or nobody)
+                        return TerminationResult(tree.all(), await tree.stuck() or nobody)
                     case Move.LOOK:
                         await self._look()
                     case Move.WAIT:
@@ -171,8 +167,8 @@ class TreeTermination:
                     case _:
                         await self._act(step.move, alive)
         finally:
-            self._enclosure.thaw()
-            roll.close()
+            self._cgroup.thaw()
+            tree.close()
 
     def _state(self, alive: list[Member]) -> LadderState:
         """How far it has come, as the ladder wants to know it."""
@@ -186,22 +182,22 @@ class TreeTermination:
             rest_alive=len(rest) + (self._restless > RESTLESS or self._looks.outrun),
             main_termed=all("SIGTERM" in m.sent or m.refused for m in main),
             rest_termed=all("SIGTERM" in m.sent or m.refused for m in rest),
-            freezable=self._enclosure.freezable and not any(m.refused for m in alive),
+            freezable=self._cgroup.freezable and not any(m.refused for m in alive),
             running=len(self._running(alive)),
         )
 
     def _running(self, alive: list[Member]) -> list[Member]:
         """Who could still fork, and may be stopped."""
-        still = self._enclosure.inside if self._enclosure.frozen else frozenset()
+        still = self._cgroup.inside if self._cgroup.frozen else frozenset()
         return [m for m in alive if not (m.stopped or m.refused or m.pid in still)]
 
     async def _look(self) -> None:
         """Scan, and take in whoever is new."""
-        lived, before = bool(self._roll.alive()), self._enclosure.pids()
+        lived, before = bool(self._tree.alive()), self._cgroup.pids()
         trees = await self._scanner.trees()
-        new = [self._roll.admit(seen) for seen in trees.get(self._plan.agent_id, ())]
-        self._roll.check()
-        quiet = self._enclosure.look(before, [m.pid for m in self._roll.alive()])
+        new = [self._tree.admit(seen) for seen in trees.get(self._plan.agent_id, ())]
+        self._tree.check()
+        quiet = self._cgroup.look(before, [m.pid for m in self._tree.alive()])
         self._restless = 0 if quiet else self._restless + 1
         found = any(new) or self._plan.agent_id in trees.passed
         self._looks = self._looks.after(new=found, alive=lived, whole=trees.whole, lost=trees.lost)
@@ -209,28 +205,28 @@ class TreeTermination:
 
     async def _act(self, move: Move, alive: list[Member]) -> None:
         """Commit the intent, then send what it says."""
-        await self._log.before_signal(KillStep(move.value), self._roll.seen(), None)
-        await self._roll.look()
+        await self._log.before_signal(KillStep(move.value), self._tree.seen(), None)
+        await self._tree.look()
         main = self._plan.main
         match move:
             case Move.TERM_MAIN:
-                self._roll.term(m for m in alive if m.seen.identity == main)
+                self._tree.term(m for m in alive if m.seen.identity == main)
             case Move.TERM_REST:
-                self._roll.term(m for m in alive if m.seen.identity != main and "SIGTERM" not in m.sent)
+                self._tree.term(m for m in alive if m.seen.identity != main and "SIGTERM" not in m.sent)
             case Move.TERM_ALL:
-                self._roll.term(m for m in alive if "SIGTERM" not in m.sent)  # many take a second one for "at once"
+                self._tree.term(m for m in alive if "SIGTERM" not in m.sent)  # many take a second one for "at once"
             case Move.FREEZE:
-                await self._enclosure.freeze()
+                await self._cgroup.freeze()
             case Move.STOP:
-                self._roll.stop(self._running(alive))
+                self._tree.stop(self._running(alive))
             case Move.KILL:
                 ours = {m.seen.identity: m.held_by for m in alive}
-                hit = self._enclosure.kill(ours, self._guard(), self._roll.looks())
+                hit = self._cgroup.kill(ours, self._guard(), self._tree.looks())
                 # A process whose first thread is dead outlives cgroup.kill, not a KILL by its pidfd (seen on 6.18).
                 outlived = {m.pid for m in alive if "SIGKILL" in m.sent}
-                self._roll.killed(hit)
-                self._roll.kill(m for m in alive if m.pid not in hit or m.pid in outlived)
-                self._enclosure.next_round()
+                self._tree.killed(hit)
+                self._tree.kill(m for m in alive if m.pid not in hit or m.pid in outlived)
+                self._cgroup.next_round()
         self._kill = self._acted(move)
 
     def _acted(self, move: Move) -> LadderState:
@@ -249,7 +245,7 @@ class TreeTermination:
         But not while somebody was refused: a later attempt may reach him, who has had no TERM.
         """
         hurry, tell = self._plan.hurry, kill.started + TELL
-        polite = kill.main_termed and kill.killing_since is None and not any(m.refused for m in self._roll.alive())
+        polite = kill.main_termed and kill.killing_since is None and not any(m.refused for m in self._tree.alive())
         if polite and self._told not in (True, kill.rest_termed):
             if self._clock.mono() >= tell:
                 self._told = kill.rest_termed
@@ -257,44 +253,15 @@ class TreeTermination:
             else:
                 until = min(until, tell)
         self._kill = asked(kill, Move.WAIT, self._clock.mono())
-        await self._roll.exit_or(hurry, until - self._clock.mono())
+        await self._tree.exit_or(hurry, until - self._clock.mono())
         if hurry.is_set():
             self._force = True
             hurry.clear()
 
 
-class Terminator:
-    """Ends trees, each by an attempt of its own."""
-
-    def __init__(self, scanner: ProcessScanner, clock: Clock, fleet: Fleet) -> None:
-        self._scanner = scanner
-        self._clock = clock
-        self._fleet = fleet
-
-    def guard(self, agent: Agent) -> Guard:
-        """What must not be signalled while that agent is ended."""
-        return self._fleet.guard(agent, agent.reg.host)
-
-    async def end_tree(self, plan: TerminationPlan, guard: Callable[[], Guard], log: KillLog) -> TerminationResult:
-        """One attempt. `guard` as of now, of each signal."""
-        return await TreeTermination(plan, self._scanner, self._clock, guard, log).run()
-
-    async def scan(self) -> None:
-        """Look at every tree again. Raises OSError without /proc."""
-        await self._scanner.trees()
-
-    def remember(self, ended: Agent) -> None:
-        """Its processes are looked for as well, though it has ended."""
-        self._scanner.look_also_for({ended.agent_id: ended})
-
-    def forget(self, ended: Agent) -> None:
-        """Not any more."""
-        self._scanner.look_no_more_for([ended.agent_id])
-
-
-async def _evidence(roll: PinnedTree) -> dict[str, object]:
+async def _evidence(tree: PinnedTree) -> dict[str, object]:
     """What its processes were doing; that this cannot be read stops no kill."""
     try:
-        return await awaited(None, evidence.snapshot, [m.seen for m in roll.alive()])
+        return await awaited(None, evidence.snapshot, [m.seen for m in tree.alive()])
     except OSError as error:
         return {"processes": [], "failed": str(error)}

@@ -48,7 +48,6 @@ from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
 from watchdog.kill.evidence import EvidenceCollector
 from watchdog.kill.safeguards import Safeguards
-from watchdog.kill.terminate import Terminator
 from watchdog.kill.worker import KillStages, KillWorker
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
@@ -345,7 +344,8 @@ def _ending(process: Startup, host: Host, owners: Owners, agents: Agents, held: 
         EvidenceCollector(clock, holds, helpers, agents.panes, agents.watched),
         StopRequest(store, clock, holds, helpers, recorder),
         Claim(store, clock, agents.tracker, holds, fleet),
-        Terminator(scanner, clock, fleet),
+        fleet,
+        scanner,
         Close(store, clock, agents.tracker, cleanup, recorder, host.metrics, helpers),
     )
     kills = KillWorker(settings, store, clock, stages, recorder, host.users)
