@@ -255,7 +255,7 @@ class Office:
             store=store,
             registrar=registrar,
             recorder=recorder,
-            kills=kills,
+            kill_worker=kills,
             holds=holds,
             safeguards=Safeguards(self.settings, store, clock, holds, self.log, self.users),
             reaper=cast("Reaper", NothingLeft()),

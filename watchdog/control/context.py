@@ -63,18 +63,18 @@ class Reloader(Protocol):
 class ControlContext:
     """The parts of the daemon that a request may use.
 
-    `registrar` takes agents in, and has the tracker that follows what their processes do; `kills` takes requests to
-    end one and gives their outcomes; `safeguards` has the daemon's own holds; `reaper` knows ended agents whose
-    processes live on, and what dead agents left; `helpers` has helpers of the owners do things; `discovery` knows what
-    other daemons and other programs' registries hold; `sweeper` gives a copy of an agent with its ages of now;
-    `placement` moves an agent to a cgroup of its own; `callers` keeps what users' requests may take.
+    `registrar` registers agents, and has the tracker that follows their processes; `kill_worker` takes kill requests
+    and gives their outcomes; `safeguards` has the daemon's own holds; `reaper` knows ended agents whose processes live
+    on, and what dead agents left; `helpers` acts as the agents' owners; `discovery` knows the agents of other daemons
+    and of other programs' registries; `sweeper` gives a copy of an agent with its ages as of now; `placement` moves an
+    agent to a cgroup of its own; `callers` keeps what users' requests may cost.
     """
 
     fleet: Fleet
     store: AsyncStore
     registrar: Registrar
     recorder: EventRecorder
-    kills: KillWorker
+    kill_worker: KillWorker
     holds: Holds
     safeguards: Safeguards
     reaper: Reaper
@@ -127,7 +127,7 @@ class ControlContext:
     async def scan(self, peer: Peer) -> None:
         """Look at every tree again, at the cost of the user that asks."""
         self.callers.charge_scan(peer)
-        await self.kills.scan()
+        await self.kill_worker.scan()
 
     def unheard(self, uid: int) -> None:
         """A connection of that uid was refused for a limit; it may have carried a heartbeat.

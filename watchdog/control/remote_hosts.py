@@ -22,7 +22,7 @@ from watchdog.agents.persistence import restore
 from watchdog.control.context import ControlContext, Json
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
-from watchdog.control.views.results import outcome_of
+from watchdog.control.views.results import kill_result
 from watchdog.core.agent import ENDED, LIVE, Status
 from watchdog.core.kill import KillOptions, KillStep, Reason
 from watchdog.core.peer import Peer
@@ -54,7 +54,7 @@ class TargetOnHost:
     host: str
 
 
-async def place(context: ControlContext, peer: Peer, target: str) -> TargetOnHost:
+async def find_host(context: ControlContext, peer: Peer, target: str) -> TargetOnHost:
     """Where a target is. Raises AgentNotFound and Ambiguous for a host, Forbidden for another host's."""
     word, at, host = target.rpartition("@")
     if not at:
@@ -74,7 +74,7 @@ async def place(context: ControlContext, peer: Peer, target: str) -> TargetOnHos
     raise AgentNotFound(f"no host {host!r} has agents in this registry; known are {', '.join(sorted(hosts))}")
 
 
-async def house(context: ControlContext, host: str) -> HostView:
+async def view_of(context: ControlContext, host: str) -> HostView:
     """The host's living agents and holds."""
     if host == context.host:
         return HostView(host, context.fleet, context.holds)
@@ -104,10 +104,10 @@ async def ended(context: ControlContext, where: TargetOnHost) -> AgentRow:
     )
 
 
-async def one(context: ControlContext, house: HostView, where: TargetOnHost) -> Agent | AgentRow:
+async def one(context: ControlContext, view: HostView, where: TargetOnHost) -> Agent | AgentRow:
     """One agent of another host, the living one of that name before the newest that has ended."""
     try:
-        return selectors.select_one(house.fleet, where.word)
+        return selectors.select_one(view.fleet, where.word)
     except AgentNotFound:
         return await ended(context, where)
 
@@ -195,7 +195,7 @@ async def order(
         facts = {"agent_id": agent.agent_id, "name": agent.reg.name, "request_id": request_id}
         context.event("kill.requested", **facts, reason=reason, by=by, why=why, for_host=host)
     row = (await store.read(store.store.request, request_id) if opened else None) or await _open(context, agent)
-    result = {**outcome_of(agent, row.request_id, None, options, now=context.now(), waited=False), "host": host}
+    result = {**kill_result(agent, row.request_id, None, options, now=context.now(), waited=False), "host": host}
     if limit is None:
         return result | {"message": f"an order for the daemon of host {host} is committed (agent-watchdog why {name})"}
     row, waits = await _followed(context, row, host, limit, cleanup)
@@ -207,7 +207,7 @@ async def order(
         outcome |= {"cleanup_left": []}  # which of its hooks, that daemon knows
     if row.status == "withdrawn":
         outcome = {"error": "withdrawn", "message": outcome.get("why"), **outcome}
-    result = outcome_of(agent, row.request_id, outcome, options, now=context.now(), waited=True, at=f"@{host}")
+    result = kill_result(agent, row.request_id, outcome, options, now=context.now(), waited=True, at=f"@{host}")
     return {**result, "host": host}
 
 

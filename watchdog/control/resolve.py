@@ -125,13 +125,13 @@ def group(context: ControlContext, peer: Peer, target: str) -> list[Agent]:
     raise AgentNotFound(f"no living agent has {target} (see: agent-watchdog list)")
 
 
-def members(context: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
+def members(context: ControlContext, peer: Peer, view: HostView, word: str) -> list[Agent]:
     """The living agents of one target on one host. Raises AgentNotFound, Ambiguous, Forbidden."""
-    if house.host == context.host:
+    if view.host == context.host:
         return group(context, peer, word) if is_group(word) else [selectors.resolve(context.fleet, peer, word)]
-    agents = [] if word == "orphans" else selectors.select(house.fleet, word)
+    agents = [] if word == "orphans" else selectors.select(view.fleet, word)
     if not agents and word not in ("all", "stalled"):
-        raise AgentNotFound(f"no living agent of host {house.host} has {word} (see: agent-watchdog list --all-hosts)")
+        raise AgentNotFound(f"no living agent of host {view.host} has {word} (see: agent-watchdog list --all-hosts)")
     return agents
 
 
@@ -140,7 +140,7 @@ def holds_orphans(word: str) -> bool:
     return word in ("all", "orphans") or word.startswith(("tag:", "type:"))
 
 
-async def with_orphans(context: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
+async def with_orphans(context: ControlContext, peer: Peer, view: HostView, word: str) -> list[Agent]:
     """The same as `members`, and ended agents of that group whose processes live on; of `orphans` these alone."""
     kind, _, value = word.partition(":")
     fits = [
@@ -152,7 +152,7 @@ async def with_orphans(context: ControlContext, peer: Peer, house: HostView, wor
     if word == "orphans":
         return mine
     try:
-        return members(context, peer, house, word) + mine
+        return members(context, peer, view, word) + mine
     except (AgentNotFound, Forbidden):
         if mine:
             return mine

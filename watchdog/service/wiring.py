@@ -438,7 +438,7 @@ def _control(layers: Layers, status: DaemonStatus, reload: ConfigReload) -> Cont
         store=host.store,
         registrar=agents.registrar,
         recorder=agents.recorder,
-        kills=ending.kills,
+        kill_worker=ending.kills,
         holds=agents.holds,
         safeguards=ending.safeguards,
         reaper=layers.leftovers.reaper,

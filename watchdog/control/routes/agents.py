@@ -146,7 +146,7 @@ async def change(request: web.Request) -> web.Response:
 async def _gone(context: ControlContext, peer: Peer, agent: Agent, why: str) -> None:
     """No pid will show us the end of this one, and no other report of it will come."""
     if context.holds.reason_for(agent.agent_id, context.now()) is None:
-        await context.kills.request(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
+        await context.kill_worker.request(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
 
 
 async def _pass_on(context: ControlContext, agent: Agent, change: Json) -> None:
@@ -260,11 +260,11 @@ async def _replace(context: ControlContext, peer: Peer, body: RegistrationReques
         text = f"replaced by a new agent of the same name ({peer.by})"
         same_place = agent.reg.worktree is not None and agent.reg.worktree == one_spelling(body.worktree)
         reason = Reason.STOP if same_place else Reason.OPERATOR  # after a stop the worktree stays
-        request_id = await context.kills.request(
+        request_id = await context.kill_worker.request(
             agent, reason, KillOptions(text=text, by_root=peer.admin), peer.by, text
         )
         limit = 2 * agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
-        outcome = await context.kills.finished(request_id, limit.total_seconds())
+        outcome = await context.kill_worker.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):
             why = "it is still being killed" if outcome is None else outcome.get("message")
             raise Conflict(f"replace: the old {name} ({agent.agent_id}) has not ended: {why}")

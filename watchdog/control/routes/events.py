@@ -33,9 +33,11 @@ async def events(request: web.Request) -> web.StreamResponse:
     word = request.query.get("agent")
     agent_id = None
     if word is not None:
-        where = await remote_hosts.place(context, peer, word)
+        where = await remote_hosts.find_host(context, peer, word)
         if where.host != context.host:
-            agent_id = (await remote_hosts.one(context, await remote_hosts.house(context, where.host), where)).agent_id
+            agent_id = (
+                await remote_hosts.one(context, await remote_hosts.view_of(context, where.host), where)
+            ).agent_id
         else:
             try:
                 agent_id = selectors.resolve(context.fleet, peer, where.word).agent_id

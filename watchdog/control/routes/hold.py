@@ -12,11 +12,10 @@ from watchdog.agents import selectors
 from watchdog.agents.agent import Agent
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
-from watchdog.control.patience import Patience, goes_on, what_goes_on
 from watchdog.control.resolve import group, is_group, members, recheck_owner, resolve_ended
 from watchdog.control.schemas import Hold, Remove, Unhold, parse, read_body
 from watchdog.control.views.agent import stamp
-from watchdog.control.views.results import failure
+from watchdog.control.views.results import Patience, failure, goes_on, what_goes_on
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
@@ -129,7 +128,7 @@ async def remove(request: web.Request) -> web.Response:
     for target in body.targets:
         word = target
         try:
-            where = await remote_hosts.place(context, peer, target)
+            where = await remote_hosts.find_host(context, peer, target)
             word = where.word
             if where.host != context.host:
                 raise Conflict(f"remove {word} on host {where.host} itself: whether it is alive is known only there")
@@ -144,7 +143,7 @@ async def remove(request: web.Request) -> web.Response:
             peer, "remove", len(agents) + bool(results)
         )  # of all words together the first agent is paid for
         told = await asyncio.gather(*(_remove(context, peer, agent, body, patience) for agent in agents))
-        patience.heard(told)
+        patience.spend(told)
         results += told
     return _respond(results, "remove")
 
@@ -163,8 +162,8 @@ async def _remove(context: ControlContext, peer: Peer, agent: Agent, body: Remov
         reason = Reason.GONE if agent.identity is not None else Reason.STOP
         why = body.reason or f"removed by {peer.by}"
         options = KillOptions(text=why, with_messages=body.with_messages, by_root=peer.admin)
-        request_id = await context.kills.request(agent, reason, options, peer.by, why)
-        outcome = await context.kills.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
+        request_id = await context.kill_worker.request(agent, reason, options, peer.by, why)
+        outcome = await context.kill_worker.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
         if outcome is not None and goes_on(outcome):
             goes = what_goes_on(outcome, agent.reg.name)
             refusal = Conflict(f"{agent.reg.name} is dead, but not removed yet: {goes}")
@@ -226,8 +225,8 @@ async def _targets(
     seen: set[str] = set()
     for target in targets:
         try:
-            where = await remote_hosts.place(context, peer, target)
-            agents = members(context, peer, await remote_hosts.house(context, where.host), where.word)
+            where = await remote_hosts.find_host(context, peer, target)
+            agents = members(context, peer, await remote_hosts.view_of(context, where.host), where.word)
             for agent in agents if where.host == context.host else []:
                 await recheck_owner(context, peer, agent)
         except WatchdogError as error:

@@ -13,9 +13,7 @@ from aiohttp import web
 from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.selectors import silent
 from watchdog.control import remote_hosts
-from watchdog.control.caller_tree import agent_containing
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
-from watchdog.control.patience import Patience
 from watchdog.control.remote_hosts import HostView, TargetOnHost
 from watchdog.control.resolve import (
     holds_orphans,
@@ -30,11 +28,13 @@ from watchdog.control.resolve import (
 from watchdog.control.routes.agents import take_for_order
 from watchdog.control.routes.purge import PURGED
 from watchdog.control.schemas import Kill, Stop, parse, read_body
-from watchdog.control.views.results import dry, ended_already, failure, is_dead, outcome_of, preview, summary
+from watchdog.control.views.results import Patience, dry, ended_already, failure, is_dead, kill_result, preview, summary
 from watchdog.core.agent import ENDED
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, ProcessNotFound, WatchdogError
+from watchdog.processes.ancestry import lineage, marker
+from watchdog.processes.reader import awaited
 from watchdog.registry.rows import AgentRow
 
 SLACK = timedelta(minutes=10)  # that a kill may take beyond its own times: it waits for its turn, the registry is away
@@ -45,7 +45,7 @@ class Chosen:
     """What targets came to: the agents to end, the hosts that they are of, and the answers that are ready already."""
 
     agents: dict[str, Agent] = field(default_factory=dict)
-    houses: dict[str, HostView] = field(default_factory=dict)
+    hosts: dict[str, HostView] = field(default_factory=dict)
     results: list[Json] = field(default_factory=list)
 
 
@@ -116,11 +116,7 @@ async def _end(context: ControlContext, peer: Peer, targets: list[str], order: K
             dry(context.sweeper.present(a), context.now()) if why is None else failure(a.agent_id, why, a)
             for a, why in agents
         ]
-    if (
-        not order.go
-        and any(map(is_wide, targets))
-        and (tree := await agent_containing(peer, context.fleet)) is not None
-    ):
+    if not order.go and any(map(is_wide, targets)) and (tree := await _agent_around(context, peer)) is not None:
         await context.scan(peer)
         now, shown = context.now(), [context.sweeper.present(agent) for agent in chosen.agents.values()]
         return chosen.results + [preview(agent, tree, now) for agent in shown]
@@ -128,9 +124,26 @@ async def _end(context: ControlContext, peer: Peer, targets: list[str], order: K
     patience = Patience(peer)
     for generation in _generations(chosen.agents):
         told = await asyncio.gather(*(_end_one(context, peer, agent, order, patience) for agent in generation))
-        patience.heard(told)
+        patience.spend(told)
         chosen.results += [_with_spared(context, peer, one, chosen) for one in told]
     return chosen.results
+
+
+async def _agent_around(context: ControlContext, peer: Peer) -> str | None:
+    """In words, the agent in whose process tree the caller runs; None: in none.
+
+    An agent that says `kill all` rarely knows which agents it means, so it is shown that first. Its tree: by the
+    identities that the last look saw, by descent from them, and by the marker. A caller that cannot be looked at
+    (another pid namespace, hidepid, gone already) may be an agent's.
+    """
+    try:
+        above, mark = await awaited(None, lineage, peer.pid), await awaited(None, marker, peer.pid)
+    except OSError:
+        return "of a process that the daemon cannot see"
+    for agent in context.fleet:
+        if agent.agent_id == mark or not agent.processes.isdisjoint(above):
+            return f"of agent {agent.reg.name if peer.may(agent.reg.owner_uid) else agent.agent_id}"
+    return None
 
 
 def _with_spared(context: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
@@ -149,15 +162,15 @@ async def _choose(context: ControlContext, peer: Peer, target: str, order: KillC
         await take_for_order(context, peer, target)
     where = TargetOnHost(target, context.host)
     try:
-        where = await remote_hosts.place(context, peer, target)
-        house = chosen.houses.get(where.host) or await remote_hosts.house(context, where.host)
-        chosen.houses[where.host] = house
+        where = await remote_hosts.find_host(context, peer, target)
+        view = chosen.hosts.get(where.host) or await remote_hosts.view_of(context, where.host)
+        chosen.hosts[where.host] = view
         if where.word == "stalled" and order.silent_for is not None:
-            agents = silent(members(context, peer, house, "all"), order.silent_for)
-        elif house.host == context.host and holds_orphans(where.word):
-            agents = await with_orphans(context, peer, house, where.word)
+            agents = silent(members(context, peer, view, "all"), order.silent_for)
+        elif view.host == context.host and holds_orphans(where.word):
+            agents = await with_orphans(context, peer, view, where.word)
         else:
-            agents = members(context, peer, house, where.word)
+            agents = members(context, peer, view, where.word)
     except AgentNotFound as error:
         chosen.results.append(await _not_living(context, peer, target, where, error, order.route))
         return
@@ -167,7 +180,7 @@ async def _choose(context: ControlContext, peer: Peer, target: str, order: KillC
         chosen.results.append(failure(target, error))
         return
     for agent in agents:
-        held = house.holds.reason_for(agent.agent_id, context.now())
+        held = view.holds.reason_for(agent.agent_id, context.now())
         if held is None:
             chosen.agents[agent.agent_id] = agent
         else:
@@ -214,9 +227,9 @@ def _with_children(context: ControlContext, peer: Peer, chosen: Chosen) -> None:
     """Add the child agents of the chosen, and theirs."""
     waiting = list(chosen.agents)
     while waiting:
-        house = chosen.houses[chosen.agents[waiting[-1]].reg.host]
-        for child in house.fleet.children(waiting.pop()):
-            held = house.holds.reason_for(child.agent_id, context.now())
+        view = chosen.hosts[chosen.agents[waiting[-1]].reg.host]
+        for child in view.fleet.children(waiting.pop()):
+            held = view.holds.reason_for(child.agent_id, context.now())
             if child.agent_id not in chosen.agents and peer.may(child.reg.owner_uid) and held is None:
                 chosen.agents[child.agent_id] = child
                 waiting.append(child.agent_id)
@@ -252,15 +265,15 @@ async def _end_one(context: ControlContext, peer: Peer, agent: Agent, order: Kil
         if (unknown := _without_pid(agent, order)) is not None:
             raise unknown
         why = options.text or f"asked for by {peer.by}"
-        request_id = await context.kills.request(agent, reason, options, peer.by, why)
+        request_id = await context.kill_worker.request(agent, reason, options, peer.by, why)
         if not order.wait:
-            return outcome_of(agent, request_id, None, options, now=context.now(), waited=False)
-        outcome = await context.kills.finished(request_id, limit.total_seconds(), cleanup)
+            return kill_result(agent, request_id, None, options, now=context.now(), waited=False)
+        outcome = await context.kill_worker.finished(request_id, limit.total_seconds(), cleanup)
     except WatchdogError as error:
         if isinstance(error, Forbidden):
             context.callers.deny(peer, order.route, str(error))
         return failure(agent.agent_id, error, agent)
-    return outcome_of(agent, request_id, outcome, options, now=context.now(), waited=True)
+    return kill_result(agent, request_id, outcome, options, now=context.now(), waited=True)
 
 
 def _without_pid(agent: Agent, order: KillCall) -> ProcessNotFound | None:

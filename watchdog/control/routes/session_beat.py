@@ -73,7 +73,7 @@ async def speak(request: web.Request) -> web.Response:
         _lives(context, other, agent)
     if agent.identity is None and said.session_ended is not None:
         options = KillOptions(by_root=peer.admin)
-        await context.kills.request(agent, Reason.GONE, options, peer.by, "its session has ended")
+        await context.kill_worker.request(agent, Reason.GONE, options, peer.by, "its session has ended")
         return web.Response(status=204)
     return await heard(context, agent, body.beat, said)
 

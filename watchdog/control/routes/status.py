@@ -62,11 +62,11 @@ async def agents(request: web.Request) -> web.Response:
 async def agent(request: web.Request) -> web.Response:
     """One agent with its whole story; by id, or by name (the living one, else the newest)."""
     context, peer = context_of(request), peer_at(request)
-    where = await remote_hosts.place(context, peer, request.match_info["agent_id"])
-    house = await remote_hosts.house(context, where.host)
+    where = await remote_hosts.find_host(context, peer, request.match_info["agent_id"])
+    view = await remote_hosts.view_of(context, where.host)
     one: Agent | AgentRow
     if where.host != context.host:
-        one = await remote_hosts.one(context, house, where)
+        one = await remote_hosts.one(context, view, where)
     else:
         try:
             one = selectors.resolve(context.fleet, peer, where.word)
@@ -80,7 +80,7 @@ async def agent(request: web.Request) -> web.Response:
     if isinstance(one, Agent) and here:
         one = context.sweeper.present(one)
     spared = _spared(context, one) if isinstance(one, Agent) and where.host == context.host else None
-    everybody = house.holds.reason_for(None, context.now())
+    everybody = view.holds.reason_for(None, context.now())
     rows: list[EventRow] = []
     requests: list[RequestRow] = []
     runs: list[RunRow] = []
@@ -100,7 +100,7 @@ async def agent(request: web.Request) -> web.Response:
         {
             "agent": views.full(
                 one,
-                house.holds,
+                view.holds,
                 context.now(),
                 doubts,
                 observes=observes,
@@ -111,7 +111,7 @@ async def agent(request: web.Request) -> web.Response:
             | {"held_back": held_back(one, doubts, everybody, spared) if isinstance(one, Agent) else None}
             | await remote_hosts.differences(context, one)
             | {"cleanup_failed": failed},
-            "children": [views.public(child) for child in house.fleet.children(agent_id)],
+            "children": [views.public(child) for child in view.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],
             "requests": [views.request(row) for row in requests],
             "cleanup": [views.run(row) for row in runs],

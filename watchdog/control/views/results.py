@@ -1,17 +1,20 @@
 """The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours."""
 
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from watchdog.agents import judging
 from watchdog.agents.agent import Agent
 from watchdog.control.context import ControlContext, Json
-from watchdog.control.patience import goes_on, what_goes_on
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.peer import Peer
 from watchdog.errors import PathRefused, WatchdogError
 from watchdog.registry.rows import AgentRow, RequestRow
 
+OWN = 30.0  # seconds that an answer waits for the cleanup of the caller's own agents, once they are proved dead
+OTHERS = 5.0  # and for that of other users' agents
 _UNDONE = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
 # In the order in which the command lists them; every result has all of them.
 KEYS = (
@@ -36,7 +39,29 @@ KEYS = (
 )
 
 
-def outcome_of(
+@dataclass
+class Patience:
+    """How long the answer to one request waits for cleanup, which is done as the owner of the agent that is dead.
+
+    An owner can have that take as long as its deadlines allow (a helper that is stopped, a disk that hangs). So the
+    answer to another user waits a few seconds, and not at all after one agent that took all of them. The cleanup goes
+    on all the same.
+    """
+
+    peer: Peer
+    spent: set[bool] = field(default_factory=set)  # of the caller's own agents (True), of others'
+
+    def for_cleanup(self, owner_uid: int) -> float:
+        """Seconds for the cleanup of an agent of this owner."""
+        own = owner_uid == self.peer.uid
+        return 0.0 if own in self.spent else OWN if own else OTHERS
+
+    def spend(self, results: list[Json]) -> None:
+        """Learn from the results of agents whose cleanup was waited for at the same time."""
+        self.spent |= {one.get("owner_uid") == self.peer.uid for one in results if goes_on(one)}
+
+
+def kill_result(
     agent: Agent,
     request_id: str,
     outcome: Json | None,
@@ -194,3 +219,15 @@ def summary(targets: list[str], results: list[Json], dry_run: bool, context: Con
         "timestamp": context.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         "results": results,
     }
+
+
+def goes_on(outcome: Json) -> bool:
+    """Whether the agent is dead and its cleanup has not ended."""
+    return "cleanup_left" in outcome
+
+
+def what_goes_on(outcome: Json, name: str) -> str:
+    """The end of a sentence on such an agent: what is left, and where to look."""
+    left = outcome.get("cleanup_left")
+    names = f" ({', '.join(map(str, left))})" if isinstance(left, list) and left else ""
+    return f"its cleanup goes on{names}: agent-watchdog why {name}"
