@@ -12,12 +12,14 @@ from watchdog.core.kill import Polite, Step
 from watchdog.core.ladder import (
     END_PHASE,
     OUTRUN,
+    RESEND,
     ROW,
     STOP_LIMIT,
     LadderState,
     Looks,
     Move,
     Next,
+    acted,
     asked,
     next_rung,
     next_step,
@@ -351,6 +353,19 @@ def test_each_step_comes_when_the_one_before_it_had_its_time(
 ) -> None:
     """From the first of the policy's steps to its last, each once."""
     assert next_rung(Policy(ladder=ladder), reached, timedelta(seconds=waited)) is next_
+
+
+def test_after_a_signal_nothing_that_was_seen_is_fresh_and_the_end_phase_begins_once() -> None:
+    """Each KILL ends its round; a wait changes nothing that was seen."""
+    seen = replace(KILL, fresh=True, stable=True)
+    assert not acted(seen, Move.TERM_MAIN, 100).fresh and acted(seen, Move.TERM_MAIN, 100).main_asked
+    assert acted(seen, Move.WAIT, 100).stable
+    frozen = acted(seen, Move.FREEZE, 110)
+    assert (frozen.fresh, frozen.stable, frozen.killing_since, frozen.round_since) == (False, False, 110, 110)
+    stopped = acted(frozen, Move.STOP, 111)
+    assert (stopped.killing_since, stopped.round_since) == (110, 110)
+    killed = acted(stopped, Move.KILL, 112)
+    assert (killed.killing_since, killed.round_since, killed.killed_until) == (110, None, 112 + RESEND)
 
 
 # -- what proves a tree dead; case Q9: a relay of processes, each of which starts the next and ends

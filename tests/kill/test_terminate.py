@@ -12,6 +12,7 @@ from tests.kill.scene import DEAF, A, Scene, state
 from tests.processes.conftest import needs_root, pending
 from tests.world import alive, wait_for
 from watchdog.core.kill import Polite
+from watchdog.kill.terminate import Grace
 
 
 def test_a_term_handler_that_forks_20_and_a_saver_leaves_nobody(scene: Scene) -> None:
@@ -299,7 +300,7 @@ def test_no_grace_is_told_of_whom_no_term_could_reach(scene: Scene, monkeypatch:
 def test_a_grace_that_was_given_before_is_not_given_again(scene: Scene) -> None:
     """All had TERM 60 s ago, and 30 s were promised: KILL comes at once, and no second TERM."""
     agent = scene.python(DEAF + 'open("up", "w")\ntime.sleep(1000)')
-    ended = scene.end(agent, grace=30.0, termed=(time.monotonic() - 60, True), begun=True)
+    ended = scene.end(agent, grace=30.0, termed=Grace(time.monotonic() - 60, True), begun=True)
     assert (ended.reason, scene.left(), scene.graces) == (None, [], [])
     assert {name for name, _ in scene.sent} <= {"SIGSTOP", "SIGKILL"}
 
@@ -310,7 +311,7 @@ def test_what_is_left_of_a_grace_is_given(scene: Scene) -> None:
         'signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), open("saved", "w"), os._exit(0)))\n'
         'open("up", "w")\ntime.sleep(1000)'
     )
-    ended = scene.end(agent, grace=60.0, termed=(time.monotonic() - 10, True), begun=True)
+    ended = scene.end(agent, grace=60.0, termed=Grace(time.monotonic() - 10, True), begun=True)
     assert (ended.reason, {name for name, _ in scene.sent}) == (None, {"SIGTERM"})
     assert (scene.dir / "saved").exists()
 

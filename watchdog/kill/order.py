@@ -27,16 +27,16 @@ from watchdog.processes.identity import boot_id, presence, read_identity
 from watchdog.registry.rows import RequestRow
 
 Json = dict[str, object]
-AUTOMATIC = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
-WITHDRAWN_BY_BEAT = AUTOMATIC - {Reason.EXPIRED}  # for want of a beat, which may still come
+AUTOMATIC = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})  # the daemon's own
+WITHDRAWN_BY_BEAT = AUTOMATIC - {Reason.EXPIRED}  # ordered for lack of a beat, which may still arrive
 ASKING = frozenset({KillStep.REQUESTED, KillStep.ASKED, KillStep.PROGRAM, KillStep.KEYS})  # before the claim
-BEFORE_SIGNALS = ASKING | {KillStep.LOOKED}  # at which nothing has been signalled
+BEFORE_SIGNALS = ASKING | {KillStep.LOOKED}  # no signal has been sent
 STOPPING = frozenset({KillStep.FREEZE, KillStep.STOP, KillStep.KILL})  # processes may be stopped or frozen by us
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KillOrder:
-    """What is asked for. `beats` is the agent's count when it was decided: one more withdraws a stall."""
+    """What is asked for. `beats` is the agent's count when that was decided: one more beat withdraws a stall."""
 
     request_id: str
     agent: Agent
@@ -45,38 +45,39 @@ class KillOrder:
     by: str
     why: str
     beats: int
-    finished: bool = False  # its agent's work was done before any of this began
+    finished: bool = False  # the agent's work was done before this order was given
     resumed: bool = False  # taken up after a restart
-    former: str | None = None  # the daemon, gone now, that had claimed it
+    former: str | None = None  # the daemon that had claimed it, and has ended
 
     @property
     def sender(self) -> int | None:
-        """The user by whose right its signals are sent; None: by the daemon's own.
+        """The user with whose rights its signals are sent; None: with the daemon's own.
 
-        The host's daemon is root, which may signal all: only root orders that. A user's daemon is told by the kernel.
+        The host's daemon is root, which may signal every process: only root may order that. A user's daemon is limited
+        by the kernel.
         """
         owner = self.agent.reg.owner_uid
         return None if self.options.by_root or owner == ROOT or os.geteuid() != ROOT else owner
 
     @property
     def holders(self) -> tuple[str, str | None]:
-        """Whose claim on it is ours to use: this daemon's, or that of the one whom it succeeds."""
+        """The claims on it that count as ours: this daemon's, and that of the daemon which it succeeds."""
         return daemon_identity(self.agent.reg.host), self.former
 
     def asked_at(self, step: KillStep) -> bool:
-        """Whether its agent was asked to end by itself, when it has come to that step."""
+        """Whether the agent has been asked to exit, once the order has come to that step."""
         return self.options.ask is not None and step is not KillStep.REQUESTED
 
     def ended_by_itself(self, step: KillStep) -> "KillOrder":
-        """The same when its agent ended before the claim: we have not ended it, whatever it left."""
+        """The same order when the agent exited before the claim: we did not kill it, whatever it left behind."""
         when = "when it was asked to stop" if self.asked_at(step) else "before the kill began"
         return replace(self, reason=Reason.GONE, why=f"it exited by itself {when}")
 
     def merged(self, reason: Reason, options: KillOptions, by: str, why: str, *, begun: bool) -> "KillOrder":
-        """The same with what a second request wants: more force counts.
+        """The same order with what a second request asks for; the more forceful option counts.
 
-        The daemon's own becomes the person's who wants the same, for his reason: no heartbeat, no doubt and no restart
-        calls it off, unless it has `begun`. Who wants no cleanup gets none.
+        The daemon's own order becomes the person's who asks for the same, with that reason, unless it has `begun`: from
+        then on no beat, doubt or restart withdraws it. If either asks for no cleanup, there is none.
         """
         order, mine = self, self.options
         if by != "daemon":
@@ -97,22 +98,22 @@ class KillOrder:
 def daemon_identity(host: str) -> str:
     """This daemon: its host, boot, pid and start ticks."""
     me = read_identity(os.getpid(), host)
-    ticks = me.start_ticks if me else 0  # a daemon always sees itself; 0 is nobody's, so it reads as gone
+    ticks = me.start_ticks if me else 0  # a daemon always sees itself; no process has 0, so it would read as ended
     return f"daemon {os.getpid()} {ticks} of boot {boot_id()} of host {host}"
 
 
 def claim_is_stale(claimed_by: str | None, host: str) -> bool:
-    """Whether nobody holds the claim any more: there is none, or its daemon's process is proved absent.
+    """Whether no daemon holds the claim any more: there is none, or its daemon's process is proved absent.
 
-    A claim of another boot of this host is nobody's: that boot is over, or its daemon would be heard (`claim_host`).
-    Text that no daemon of ours wrote names no process, so nobody can be asked.
+    A claim from another boot of this host is stale: that boot is over, or its daemon would be heard (`claim_host`).
+    So is text that no daemon of ours wrote: it names no process.
     """
     words = (claimed_by or "").split(" ", 8)
     if len(words) != 9 or not (words[1].isdigit() and words[2].isdigit()):
         return True
     identity = Identity(host=words[8], boot_id=words[5], pid=int(words[1]), start_ticks=int(words[2]))
     if identity.pid == os.getpid() and claimed_by == daemon_identity(host):
-        return True  # our own, and we know of no such order: the answer to our claim was lost
+        return True  # our own, for an order that we do not know: the answer to our claim was lost
     return presence(identity, None, host=host) is Presence.ABSENT
 
 
@@ -121,15 +122,15 @@ def claim_is_stale(claimed_by: str | None, host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AgentDeath:
-    """What is told of an agent that ended, beside what `KillOutcome` has of every order."""
+    """What an outcome has of an agent that ended, beside what `KillOutcome` has of every order."""
 
     pid: int | None
     task_id: str | None
     task_status: str
     killed_at: datetime
-    grace: timedelta | None  # None: nothing had to be asked to end
+    grace: timedelta | None  # None: no process had to be signalled
     silence: timedelta | None  # since its last beat; None: it has never beaten
-    resume: str | None  # the command that takes it up again
+    resume: str | None  # the command that resumes its conversation
     conversation: Conversation | None
     stop_reason: str | None
     exit_code: int | None
@@ -138,7 +139,7 @@ class AgentDeath:
 
 @dataclass(frozen=True, slots=True)
 class KillOutcome:
-    """How an order went, so far or at last.
+    """How an order went, so far or in the end.
 
     `error` None: all that was to be ended is dead. `status`: how the agent ended; None while it lives.
     """
@@ -150,12 +151,12 @@ class KillOutcome:
     killed: bool = False  # TERM was not enough, or was not tried
     processes: tuple[Json, ...] = ()  # how each of them ended
     death: AgentDeath | None = None  # None: its agent lives, or had ended before (orphans)
-    cleanup: tuple[Json, ...] | None = None  # what each hook did; None: not yet, or none was to be run
-    stored: Json | None = None  # as an earlier daemon wrote it, perhaps of another version: it is kept as it is
+    cleanup: tuple[Json, ...] | None = None  # what each hook did; None: not yet, or no cleanup was wanted
+    stored: Json | None = None  # as an earlier daemon, perhaps of another version, wrote it: kept as it is
 
     @classmethod
     def of_row(cls, agent_id: str, stored: Mapping[str, object]) -> "tuple[KillOutcome | None, object]":
-        """The outcome so far that an earlier daemon committed, if any, and apart from it what it noted of a grace."""
+        """The outcome so far that an earlier daemon committed, if any, and beside it what it noted of a grace."""
         rest = dict(stored)
         termed = rest.pop("termed", None)
         if not rest:
@@ -175,7 +176,7 @@ class KillOutcome:
         return replace(self, cleanup=tuple(runs))
 
     def json(self) -> Json:
-        """As the row and the wire have it: the keys, and their order, are those of the first version."""
+        """As the row and the answers have it: keys and their order are those of the first version."""
         told = self._told() if self.stored is None else dict(self.stored)
         if self.cleanup is not None:
             told["cleanup"] = list(self.cleanup)
@@ -216,12 +217,12 @@ class KillOutcome:
 
 
 def withdrawn(agent_id: str, why: str = "withdrawn") -> KillOutcome:
-    """What is told to whoever waits for an order that was called off."""
+    """The outcome of an order that was withdrawn."""
     return KillOutcome(agent_id, why, "withdrawn")
 
 
 def result_of(row: RequestRow) -> Json | None:
-    """What is told of an order that only the registry remembers; None while it is open."""
+    """The outcome of an order that only the registry remembers; None while it is open."""
     if row.finished_at is None:
         return None
     return withdrawn(row.agent_id, str(row.outcome["why"])).json() if "why" in row.outcome else row.outcome
@@ -232,28 +233,28 @@ def result_of(row: RequestRow) -> Json | None:
 
 @dataclass(slots=True)
 class KillProgress:
-    """How far it has come. `stored`: step and members as this daemon has committed them last."""
+    """How far an order has come. `stored`: step and members as this daemon last committed them."""
 
     step: KillStep = KillStep.REQUESTED
     members: tuple[TreeMember, ...] = ()
-    begun: bool = False  # the first signal was on its way: no beat withdraws it any more
-    main_signalled: bool = False  # its main process may have got a signal of ours, from this daemon or a former one
+    begun: bool = False  # the first signal was about to be sent: no beat withdraws it any more
+    main_signalled: bool = False  # its main process may have got a signal, from this daemon or an earlier one
     touched: bool = False  # any process of its tree may have
     killed: bool = False  # and it may have been KILL
-    processes: dict[Identity, Json] = field(default_factory=dict)  # of all attempts, how each ended
-    result: TerminationResult = field(default_factory=TerminationResult)  # what the attempts did together
+    processes: dict[Identity, Json] = field(default_factory=dict)  # how each ended, of all attempts
+    result: TerminationResult = field(default_factory=TerminationResult)  # of all attempts together
     planned: timedelta | None = None  # the grace of the last attempt
-    grace: Grace | None = None  # that is on
-    conversation: Conversation | None = None  # that its agent was in
+    grace: Grace | None = None  # that runs
+    conversation: Conversation | None = None  # the agent's
     outcome: KillOutcome | None = None  # as its row has it
     stored: tuple[KillStep, tuple[TreeMember, ...]] = (KillStep.REQUESTED, ())
-    evidence: Json | None = None  # that no write has taken along yet
+    evidence: Json | None = None  # that no write has included yet
 
     @classmethod
     def of_row(cls, row: RequestRow, now: float) -> "KillProgress":
-        """As an earlier daemon left it: its signals may have gone out, or not. `now`: of the monotonic clock.
+        """As an earlier daemon left it: its signals may have been sent, or not. `now`: of the monotonic clock.
 
-        Where the row says that TERM has gone out, the grace goes on that was given.
+        If the row says that TERM was sent, the grace that it gave continues.
         """
         step, members = KillStep.of(row.step), tuple(map(member_of, row.members))
         outcome, termed = KillOutcome.of_row(row.agent_id, row.outcome)
@@ -274,59 +275,59 @@ class KillProgress:
 
     @property
     def kept(self) -> Json:
-        """What of it is evidence from the first step on: it cannot be found out later."""
+        """The evidence that is stored from the first step on, since it cannot be found out later."""
         return {} if self.conversation is None else {"conversation": conversation_json(self.conversation)}
 
     @property
     def unsaved(self) -> dict[str, Any]:
-        """What its row lacks, for the next write: evidence, and members where they are others than before."""
+        """What its row lacks, for the next write: evidence, and the members if they have changed."""
         members = None if self.stored[1] == self.members else list(map(member_json, self.members))
         return {"members": members, "evidence": self.evidence}
 
     @property
     def is_stopping(self) -> bool:
-        """Whether its row says already, of the same processes, that they may be stopped: all that a successor needs."""
+        """Whether its row already says of the same processes that they may be stopped: a later daemon needs no more."""
         return self.step in STOPPING and self.stored[0] in STOPPING and self.stored[1] == self.members
 
     def intend(self, step: KillStep, members: tuple[TreeMember, ...]) -> None:
-        """The next step, about to be committed: it may be even where the answer to that is lost."""
+        """The next step is about to be committed; it may be, even if the answer to that is lost."""
         self.step, self.members = step, members
 
     def asked(self, step: KillStep) -> None:
-        """That step of asking is committed."""
+        """This step of asking is committed."""
         self.step = step
 
     def saved(self, step: KillStep) -> None:
-        """Its row has that step, and all that is known."""
+        """Its row has this step, and all that is known."""
         self.step, self.stored, self.evidence = step, (step, self.members), None
 
     def found(self, conversation: Conversation | None) -> None:
-        """Which conversation its agent is in."""
+        """The agent's conversation was found, or not."""
         self.conversation = conversation
 
     def looked(self, snapshot: Json, said: Json) -> None:
-        """What its processes were doing, and what each source said of its agent: for the next write."""
+        """Keep for the next write what its processes did, and what each source said of the agent."""
         self.evidence = {**snapshot, **self.kept, "said": said}
 
     def plan(self, grace: timedelta) -> None:
-        """An attempt begins that gives this grace."""
+        """An attempt with this grace begins."""
         self.planned = grace
 
     def begin(self) -> None:
-        """The first signal is on its way."""
+        """The first signal is about to be sent."""
         self.begun = True
 
     def told(self, outcome: KillOutcome) -> None:
-        """How it went, so far or at last."""
+        """Keep how it went, so far or in the end."""
         self.outcome = outcome
 
     def signalled(self, name: str, *, main: bool) -> None:
-        """A signal of that name went out; `main`: to the main process, too, to end it."""
+        """A signal of that name was sent; `main`: also to the main process, to end it."""
         self.main_signalled = self.main_signalled or main
         self.touched, self.killed = True, self.killed or name == "SIGKILL"
 
     def attempted(self, result: TerminationResult) -> None:
-        """Add what one attempt did; what was alive before it and is not in its tree has ended in between."""
+        """Add what one attempt did. What was alive before it and is not in its tree any more has ended in between."""
         self.result = result = result.after(self.result)
         self.touched = self.touched or result.signalled
         self.killed = self.killed or any("SIGKILL" in member.sent for member in result.members)
@@ -335,19 +336,19 @@ class KillProgress:
                 self.processes[member.seen.identity] = process_json(member.seen, member.how())
 
     def grace_json(self, grace: Grace) -> Json:
-        """The outcome so far, which tells of that grace to an attempt after this one, here or of a successor."""
+        """The outcome so far with this grace, so that a later attempt, of this daemon or the next, continues it."""
         self.grace = grace
         note = {"boot_id": boot_id(), "mono": grace.started, "all": grace.everybody}
         return {**({} if self.outcome is None else self.outcome.json()), "termed": note}
 
 
 def process_json(member: TreeMember, how: str) -> Json:
-    """One process of the tree, as an outcome tells of it."""
+    """One process of the tree, as an outcome lists it."""
     return {"pid": member.identity.pid, "name": member.name, "how": how}
 
 
 def _grace_of(termed: object, now: float) -> Grace | None:
-    """The grace that a row tells of, if it is of this boot; what an edited row says otherwise begins it again."""
+    """The grace that a row has, if it is of this boot; anything else, as in an edited row, starts it again."""
     if not isinstance(termed, Mapping) or termed.get("boot_id") != boot_id():
         return None
     mono = termed.get("mono")
@@ -355,24 +356,24 @@ def _grace_of(termed: object, now: float) -> Grace | None:
 
 
 class OutcomeWaiters:
-    """Whoever waits for the outcome of one order. What could not be ended may be told again."""
+    """Lets callers wait for the outcome of one order. One that could not be killed may get another outcome later."""
 
     def __init__(self, proved: KillOutcome | None = None) -> None:
-        """`proved`: it is dead already, as an earlier daemon found."""
+        """`proved`: it was proved dead by an earlier daemon."""
         self._done = asyncio.Event()
         self._proved = asyncio.Event()
-        self._result: KillOutcome | None = None  # as it is told; None: not yet
+        self._result: KillOutcome | None = None  # None: not yet
         self._death = proved
-        self._cleaned: list[Json] = []  # what hooks that have ended since did
-        self._cleaning: tuple[str, ...] = ()  # the one that runs, and those after it that have something to do
+        self._cleaned: list[Json] = []  # what the hooks did that have ended since
+        self._cleaning: tuple[str, ...] = ()  # the hook that runs, and those still to be run
         if proved is not None:
             self._proved.set()
 
     async def wait(self, timeout: float, cleanup: float | None) -> Json | None:
         """The outcome, or None when there is none within `timeout` seconds.
 
-        `cleanup`: so many seconds are waited for the hooks once all of it is proved dead; then it is told so far as it
-        has come, with the hooks that are left (`cleanup_left`).
+        `cleanup`: how many seconds to wait for the hooks once the tree is proved dead. After that the outcome so far is
+        returned, with the hooks that are left (`cleanup_left`).
         """
         if cleanup is None:
             await _any_of(timeout, self._done)
@@ -383,86 +384,88 @@ class OutcomeWaiters:
         return self._so_far() if self._result is None else self._result.json()
 
     def _so_far(self) -> Json | None:
-        """What is told to who waits no longer for its cleanup: it is dead, and what is still to be put in order."""
+        """For a caller that waits no longer for the cleanup: how it died, and which hooks are left."""
         if self._death is None:
             return None
         return {**self._death.json(), "cleanup": self._cleaned, "cleanup_left": list(self._cleaning)}
 
     def prove(self, outcome: KillOutcome) -> None:
-        """All of it is dead, and that is committed; what was told before, that it could not be ended, holds no more."""
+        """All of it is dead, and that is committed. An earlier outcome, that it could not be killed, is void."""
         self._death = outcome
         self.reopen()
         self._proved.set()
 
     def clean(self, cleaned: list[Json], cleaning: tuple[str, ...]) -> None:
-        """How far its cleanup has come."""
+        """Keep how far its cleanup has come."""
         self._cleaned, self._cleaning = cleaned, cleaning
 
     def tell(self, outcome: KillOutcome) -> None:
-        """Let whoever waits for it know how it went."""
+        """Give this outcome to all that wait for it."""
         self._result = outcome
         self._done.set()
 
     def reopen(self) -> None:
-        """It goes on: whoever asks from now on waits for what comes of it."""
+        """It continues: callers from now on wait for a new outcome."""
         self._result = None
         self._done.clear()
 
     def leave(self) -> None:
-        """The daemon stops: nobody waits any longer, and hears "not yet"."""
+        """The daemon stops: all that wait get "not yet"."""
         self._done.set()
 
 
 @dataclass(slots=True, eq=False)
 class OpenOrder:
-    """An order in work: as it is asked for now, what was said about it since, how far it has come."""
+    """An order in work: what is asked for now, what was asked for since it began, how far it has come."""
 
     order: KillOrder
     progress: KillProgress = field(default_factory=KillProgress)
     waiters: OutcomeWaiters = field(default_factory=OutcomeWaiters)
-    pressed: bool = False  # somebody wants it ended without asking any longer
+    pressed: bool = False  # a later request wants it killed without asking any longer
     wanted: bool = False  # by a person too, whoever ordered it first
-    cancelled: str | None = None  # why it is called off, if nothing was signalled yet
-    observed: str | None = None  # why nothing is ended at all: called off as well, whoever wants it, or it waits
-    again: asyncio.Event = field(default_factory=asyncio.Event)  # somebody wants the next attempt now
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)  # somebody wants force in this one
+    cancelled: str | None = None  # why it is withdrawn, if no signal was sent yet
+    observed: str | None = (
+        None  # why nothing may be killed now: withdrawn even if a person wants it; if begun, it waits
+    )
+    again: asyncio.Event = field(default_factory=asyncio.Event)  # the next attempt is wanted now
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)  # force is wanted in the current attempt
 
     @property
     def under_way(self) -> bool:
-        """Whether it has signalled something, or found that it could not: it is finished, not called off."""
+        """Whether it has sent a signal, or found that it may not: then it is finished, not withdrawn."""
         return self.progress.begun or self.order.agent.status is Status.UNKILLABLE
 
     def go_on(self, order: KillOrder) -> None:
-        """It is asked for otherwise from now on."""
+        """The order in this form from now on."""
         self.order = order
 
     def cancel(self, why: str) -> None:
-        """Call it off, unless a person wants it or anything was signalled."""
+        """Withdraw it, unless a person wants it or a signal was sent."""
         self.cancelled = why
         self.again.set()
 
     def refuse(self, why: str | None) -> None:
-        """It goes no further, for that reason, unless a person wants it."""
+        """Withdraw it for this reason, if there is one, unless a person wants it."""
         self.cancelled = why or self.cancelled
 
     def observe(self, why: str | None) -> None:
-        """Only observe from now on, for that reason, or (None) not any more."""
+        """Only observe from now on, for this reason; None: no longer."""
         if self.observed != why:
             self.observed = why
             self.again.set()
 
     def merge_request(self, reason: Reason, options: KillOptions, by: str, why: str) -> Json | None:
-        """A second request while this one is open: what could not be ended is tried at once.
+        """Take in a second request while this order is open. What could not be killed is tried again at once.
 
-        One that asks nobody ends the asking. Returns the options to be stored, with the order's reason and `by`, if
-        any of these changed.
+        A request that does not ask first ends the asking. Returns the options to be stored, with the order's reason and
+        `by`, if any of these changed.
         """
         self.again.set()
         self.pressed = self.pressed or options.ask is None
         former = self.order
         self.order = order = former.merged(reason, options, by, why, begun=self.under_way)
         self.wanted = self.wanted or by != "daemon"
-        if order.options.by_root and not former.options.by_root:  # what could not be ended can be now
+        if order.options.by_root and not former.options.by_root:  # what could not be killed can be now
             self.waiters.reopen()
         if order.options.force and not former.options.force:
             self.hurry.set()
@@ -470,9 +473,10 @@ class OpenOrder:
         return order.json() if changed else None
 
     def withdrawal_reason(self, holds: Holds, now: datetime, order: KillOrder | None = None) -> str | None:
-        """Why it is called off before the claim, if it is: a heartbeat since the look that decided, or a hold.
+        """Why it is withdrawn before its first signal, if it is: a beat since the look that decided, or a hold.
 
-        What an earlier boot left is no matter for a hold: there is nobody to spare. `order`: as it is about to be.
+        A hold does not matter for an agent of an earlier boot: no process is left to spare. `order`: as it is about to
+        become.
         """
         order = order or self.order
         why = self.beat_since_decision(order)
@@ -486,7 +490,7 @@ class OpenOrder:
         return f"held before the first signal: {held}"
 
     def beat_since_decision(self, order: KillOrder | None = None) -> str | None:
-        """Whether a beat since the look that decided withdraws it; once a signal was on its way none does."""
+        """Why a beat since the look that decided withdraws it, if it does; once a signal was sent none does."""
         if self.wanted or self.under_way:
             return None
         order = order or self.order
@@ -518,7 +522,7 @@ _MEMBER, _IDENTITY = (tuple(field.name for field in fields(kind)) for kind in (T
 
 
 def to_json(options: KillOptions, beats: int, why: str, *, finished: bool | None = None) -> dict[str, object]:
-    """`finished`: whether the agent's work was done by then; None: who orders does not know."""
+    """As its row keeps them. `finished`: whether the agent's work was done by then; None: not known."""
     return {
         "force": options.force,
         "grace_seconds": None if options.grace is None else options.grace.total_seconds(),
@@ -554,13 +558,13 @@ def _seconds(stored: object) -> timedelta | None:
 
 
 def member_json(member: TreeMember) -> dict[str, object]:
-    """As `member_of` reads it back. Not asdict(), which copies each value deeply."""
+    """As `member_of` reads it. Not asdict(), which copies each value deeply."""
     flat = {name: getattr(member, name) for name in _MEMBER}
     return {**flat, "identity": {name: getattr(member.identity, name) for name in _IDENTITY}}
 
 
 def member_of(stored: dict[str, object]) -> TreeMember:
-    """A member as it was committed. A stored one is only a memory: `pin` asks the kernel before anything is done."""
+    """A member as it was committed. It is only a memory: `pin` asks the kernel before anything is done with it."""
     facts = dict(stored)
     identity = facts.pop("identity")
     if not isinstance(identity, dict):

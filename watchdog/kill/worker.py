@@ -1,10 +1,10 @@
-"""The kill worker: a durable order for one agent, from the claim to the closed row.
+"""The kill worker: durable orders, each for one agent, from the request to the closed row.
 
     request -> ask -> claim (drain, compare-and-set, one more look at the beats) -> terminate: the tree is dead, proved
             -> close: cleanup hooks -> task row -> our row, last
 
-Each step is committed before it is done, and doing it again is harmless, so a daemon that died at any step finishes
-the same story after its restart (`resume`). Many orders run at once; each waits on pidfds, not on a thread.
+Each step is committed before it is taken, and taking it again is harmless, so a daemon that died at any step continues
+the order after its restart (`resume`). Many orders run at once; each waits on pidfds, not in a thread.
 """
 
 import asyncio
@@ -55,8 +55,8 @@ from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
 
 OBSERVES = 'the daemon only observes (mode = "observe"): it kills nothing'
-DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
-BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
+DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and sends no signals, runs no hooks
+BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be killed
 MOST_LOGGED, LONGEST_LOGGED = 1000, 100  # things that are logged of one order, and characters of each that are kept
 MOST_SURVIVOR_ROWS = 20  # rows of history for what one order could not kill, whatever changes with each attempt
 
@@ -74,7 +74,7 @@ class KillStages:
 
 
 class KillWorker:
-    """Runs orders; nothing else in the house ends an agent."""
+    """Runs kill orders; nothing else in the daemon kills an agent."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class KillWorker:
         recorder: EventRecorder,
         users: Users,
     ) -> None:
-        """`users` says whose share an agent's kill counts for."""
+        """`users` says for which user an agent's kill counts."""
         self._store = store
         self._clock = clock
         self._stages = stages
@@ -97,17 +97,17 @@ class KillWorker:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def set_parallelism(self, parallel: int) -> None:
-        """So many kills at once, or fewer: each holds a descriptor for every process of its tree.
+        """How many kills run at once; fewer if descriptors are few, since each kill holds one for every process.
 
-        One user has three quarters of them at most; what root or an admin orders begins at once. Slots that this
-        replaces are used up by who waits for them.
+        One user has three quarters of the slots at most; what root or an admin orders begins at once. Orders that wait
+        for a former slot still get it.
         """
         self._parallel = parallel
         most = max(1, min(parallel, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self.slots = Turns(most, most - most // 4)
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on. Where we only observe, what has begun is finished, and no other attempt begins."""
+        """Use these from now on. In observe mode a kill that has begun is finished, and no other attempt begins."""
         self.observe = settings.observe
         if settings.kill.parallel != self._parallel:
             self.set_parallelism(settings.kill.parallel)
@@ -115,32 +115,33 @@ class KillWorker:
             run.opened.observe(OBSERVES if self.observe and run.opened.order.reason not in DEAD else None)
 
     async def scan(self) -> None:
-        """Look at every tree again, for somebody who asks what would be killed; without /proc the last look stands."""
+        """Look at every tree again, to show what would be killed; if /proc cannot be read, the last look stands."""
         with suppress(OSError):
             await self._stages.scanner.trees()
 
     async def request(
         self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None
     ) -> str:
-        """Commit an order to end one agent and start on it; returns its id.
+        """Commit an order to kill one agent and start on it; returns its id.
 
-        `beats` is the agent's `renewed` at the look that decided (None: now); one more withdraws a stall. One is open
-        per agent: a second only presses the first. Raises Conflict in observe mode, and for who started us.
+        `beats` is the agent's `renewed` at the look that decided (None: now); one more beat withdraws a stall. At most
+        one order is open for each agent: a second request is merged into it. Raises Conflict in observe mode, and for
+        an agent that is an ancestor of this daemon.
         """
         beats = agent.heartbeat.rhythm.renewed if beats is None else beats
-        if by == "daemon" and agent.reg.dropped:  # root started it and gave it into our care: all of it is ended
+        if by == "daemon" and agent.reg.dropped:  # root started it and had it watched: all of it is killed
             options = replace(options, by_root=True)
         if self.observe and reason not in DEAD:
             raise Conflict(OBSERVES)
         if started_us(agent):
             raise Conflict(f"{agent.reg.name}: {STARTED_US}; kill it from outside, or start the daemon elsewhere")
-        async with agent.ending.ordering:  # one at a time for each agent: it is looked up, then committed
+        async with agent.ending.ordering:  # one request at a time for each agent: look for an open order, then commit
             if agent.ending.request_id is not None:
-                if run := self._runs.get(agent.ending.request_id):  # else it is done, and can be asked for
+                if run := self._runs.get(agent.ending.request_id):  # else it is done, and `finished` has its outcome
                     await self._merge(run, reason, options, by, why)
                 return agent.ending.request_id
-            event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
-            if reason in DEAD and agent.told.first(event):  # a fact and no act: the line of it waits for no disk
+            event = "agent.gone" if reason in DEAD else "kill.requested"  # nothing to kill, except perhaps leftovers
+            if reason in DEAD and agent.told.first(event):  # a fact, no act: its line is logged before the commit
                 with logger.caused_by(agent.reg.owner_uid):
                     self._recorder.logger_of(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
@@ -173,14 +174,14 @@ class KillWorker:
     async def _merge(self, run: "OrderRun", reason: Reason, options: KillOptions, by: str, why: str) -> None:
         """A second request for an agent whose order is open."""
         if lane().user is None:
-            run.lane.leave()  # a user's that root presses, or the daemon, is theirs from now on
+            run.lane.leave()  # root or the daemon wants it too: it no longer waits in the lane of its user
         stored = run.opened.merge_request(reason, options, by, why)
         if stored is not None:
             change, order = self._store.store.change_request, run.opened.order
             await self._store.write(change, order.request_id, order.reason, order.by, stored)
 
     def resume(self, row: RequestRow, agent: Agent, *, lost: bool = False) -> None:
-        """Go on with an order that an earlier daemon left; `lost`: in another boot, so that nobody is left to end."""
+        """Continue an order that an earlier daemon left; `lost`: in another boot, so that no process is left."""
         options, beats, why = from_json(row.options)
         progress = KillProgress.of_row(row, self._clock.mono())
         finished = row.options.get("finished")
@@ -204,25 +205,25 @@ class KillWorker:
         self._recorder.logger_of(agent).event("kill.resumed", request_id=order.request_id, step=row.step or "requested")
 
     def cancel_automatic(self, agent: Agent, why: str) -> None:
-        """Call off the daemon's order to end it, if nobody was signalled yet: its silence may be our fault, or none."""
+        """Withdraw the daemon's own order if no signal was sent yet: its silence may be our fault, or excused."""
         run = self._runs.get(agent.ending.request_id or "")
         if run is not None and run.opened.order.reason in AUTOMATIC and run.opened.progress.step in ASKING:
             run.opened.cancel(why)
 
     def resume_stopped(self, row: RequestRow, agent: Agent) -> None:
-        """Have whom an earlier daemon stopped or froze go on: in observe mode the order waits."""
+        """Continue processes that an earlier daemon stopped or froze: in observe mode the order waits."""
         self._stages.claim.resume_stopped(agent, KillStep.of(row.step), map(member_of, row.members))
 
     async def finished(self, request_id: str, timeout: float, cleanup: float | None = None) -> Json | None:
         """The outcome of an order, or None when it is not done within `timeout` seconds.
 
-        `cleanup`: so many seconds are waited for the hooks once all of it is proved dead; then it is told so far as it
-        has come, with the hooks that are left (`cleanup_left`).
-        One that is done is the registry's: nobody may ever ask, and an outcome has 15 KB and more.
+        `cleanup`: how many seconds to wait for the hooks once the tree is proved dead. After that the outcome so far is
+        returned, with the hooks that are left (`cleanup_left`).
+        Once the order is done it is read from the registry: it has 15 KB and more, and may never be asked for.
         """
         if run := self._runs.get(request_id):
             return await run.opened.waiters.wait(timeout, cleanup)
-        with suppress(WatchdogError):  # away, or the row is damaged
+        with suppress(WatchdogError):  # the registry is unavailable, or the row is damaged
             row = await self._store.read(self._store.store.request, request_id)
             return None if row is None else result_of(row)
         return None
@@ -233,7 +234,7 @@ class KillWorker:
         return len(self._runs)
 
     async def close(self) -> None:
-        """Stop between two steps; what is open goes on after the next start, and who waits for it hears "not yet"."""
+        """Stop between two steps. Open orders continue after the next start; all that wait get "not yet"."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -255,7 +256,7 @@ class KillWorker:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, run: "OrderRun") -> None:
-        """Bind whatever goes wrong to this order: say it, wait, go on from the last committed step."""
+        """Repeat attempts until one gives an outcome. An error stays this order's: log it, wait, try again."""
         enter(run.lane)
         opened, outcome = run.opened, None
         agent, request_id = opened.order.agent, opened.order.request_id
@@ -265,7 +266,7 @@ class KillWorker:
                 if (outcome := await self._attempt(run)) is not None:
                     break
             except RegistryUnavailable as error:
-                pause = BACK_OFF[0]  # however long it was away: the order is gone on with when it is back
+                pause = BACK_OFF[0]  # however long it was unavailable: the order continues as soon as it is back
                 if run.first_time("waiting"):
                     self._recorder.logger_of(agent).event("kill.waiting", request_id=request_id, why=str(error))
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
@@ -279,12 +280,12 @@ class KillWorker:
         opened.waiters.tell(outcome or withdrawn(agent.agent_id))
 
     async def _attempt(self, run: "OrderRun") -> KillOutcome | None:
-        """One attempt; None when something of the tree lives on and the attempt is to be repeated.
+        """One attempt, from the last committed step; None when something of the tree lives on: then it is repeated.
 
-        1. Have it end by itself, where it is to be asked.
-        2. Claim, unless a beat or an end of its own came first.
-        3. End the tree and prove it.
-        4. Hooks, task, row; of orphans none, since their agent's row is closed.
+        1. Ask the agent to exit, if the order says so.
+        2. Claim it, unless a beat withdraws the order. An agent that has exited by itself is claimed as gone.
+        3. Kill the tree and prove it dead.
+        4. Hooks, task, row; for orphans none of these, since their agent's row is closed.
         """
         opened, stages = run.opened, self._stages
         agent, progress = opened.order.agent, opened.progress
@@ -299,7 +300,8 @@ class KillWorker:
             async with self.slots.turn(None if run.urgent else self._users.user_of(agent.reg.owner_uid)):
                 if opened.observed and opened.under_way:
                     return None
-                match await (stages.claim.claim_orphans if orphans else stages.claim.claim)(opened):
+                claim = stages.claim.claim_orphans if orphans else stages.claim.claim
+                match await claim(opened):
                     case Withdrawn() as called_off:
                         return await run.withdraw(called_off)
                     case Claimed(order):
@@ -316,7 +318,7 @@ class KillWorker:
             return await stages.close.close_orphans(opened.order, progress)
         try:
             if progress.step is not KillStep.CLEANUP:
-                stages.evidence.reckon(agent)
+                stages.evidence.catch_up(agent)
                 progress.told(await stages.close.build_outcome(opened.order, progress))
             assert progress.outcome is not None, "its row would not have been read"
             progress.told(await stages.close.clean_up(opened.order, progress, progress.outcome, run))
@@ -327,7 +329,7 @@ class KillWorker:
         return progress.outcome or withdrawn(agent.agent_id)
 
     def _left_alone(self, order: KillOrder) -> bool:
-        """Whether nothing of the tree is ended: there is none, we only observe, or it was never ours to end."""
+        """Whether no signal is sent: no process is left, we only observe, or the agent is not ours to kill."""
         agent = order.agent
         not_ours = agent.reg.told_of and Step.KILL not in agent.policy.ladder
         not_ours = not_ours or agent.owner.elsewhere is not None
