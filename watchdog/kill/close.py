@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Protocol
 
 from watchdog.agents import oom
@@ -143,14 +142,28 @@ class Close:
     async def clean_up(
         self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog
     ) -> KillOutcome:
-        """Commit `outcome`, run the hooks, and give it back with what they did. Raises NotOurs."""
+        """Run the hooks, and give `outcome` back with what they did. It is committed before the first of them runs.
+
+        Raises NotOurs.
+        """
         if not order.options.cleanup:
             return outcome
         agent, status = order.agent, _end_of(outcome)
+
+        async def commit_proof() -> None:
+            if progress.step is KillStep.CLEANUP:  # by an earlier attempt, or an earlier daemon
+                return
+            proof = None
+            if _worth_logging(order, progress):
+                now = self._clock.now().wall
+                proof = Proof(agent.agent_id, agent.reg.owner_uid, self._me, outcome.message, now)
+            if not await log.proved(outcome, proof):
+                raise _not_ours(order)
+            self._log_end(order, progress, outcome)
+
         words = end_words(agent, status, order.options, order.by, order.why, outcome.json())
-        first = partial(self._prove, order, progress, outcome, log)
         runs = await self._cleanup.run(
-            agent, status, order.reason, order.request_id, first=first, progress=log.cleaned, **words
+            agent, status, order.reason, order.request_id, first=commit_proof, progress=log.cleaned, **words
         )
         for run in runs:
             if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
@@ -187,18 +200,6 @@ class Close:
         self._metrics.kills.labels(order.reason.value, status.value).inc()
         self._tracker.forget(agent)
         self._recorder.logger_of(agent).event("agent.ended", status=status, why=outcome.message)
-
-    async def _prove(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog) -> None:
-        """Commit that it is dead, before the first hook runs. Raises NotOurs."""
-        if progress.step is KillStep.CLEANUP:
-            return
-        agent, proof = order.agent, None
-        if _worth_logging(order, progress):
-            now = self._clock.now().wall
-            proof = Proof(agent.agent_id, agent.reg.owner_uid, self._me, outcome.message, now)
-        if not await log.proved(outcome, proof):
-            raise _not_ours(order)
-        self._log_end(order, progress, outcome)
 
     def _log_end(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome) -> None:
         """Log how it ended, once that is committed."""

@@ -211,7 +211,7 @@ class TreeTermination:
         self._tree.check()
         quiet = self._cgroup.look(before, [m.pid for m in self._tree.alive()])
         self._restless = 0 if quiet else self._restless + 1
-        found = any(new) or self._plan.agent_id in trees.passed
+        found = any(new) or self._plan.agent_id in trees.passed  # one had ended by the time it was to be pinned
         self._looks = self._looks.after(new=found, alive=lived, whole=trees.whole, lost=trees.lost)
         self._state = replace(self._state, fresh=True, stable=quiet and self._looks.prove)
 

@@ -87,10 +87,10 @@ async def _refuse_elsewhere(context: ControlContext, peer: Peer, body: Registrat
     return taken
 
 
-async def take_for_order(context: ControlContext, peer: Peer, word: str) -> None:
-    """Root orders something of an agent that another daemon watches: it becomes ours for that, whatever is claimed.
+async def take_from_other_daemon(context: ControlContext, peer: Peer, word: str) -> None:
+    """Root orders something for a pid that another daemon watches as an agent: it becomes ours, whoever claims it.
 
-    Nothing happens where that word means no such process: only agents are ended by orders.
+    Nothing happens if the word means no such process: orders are for agents only.
     """
     pid = context.discovery.custodians.pid_of(word) if peer.admin and os.geteuid() == ROOT else None
     if pid is None:

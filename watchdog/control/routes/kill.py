@@ -25,7 +25,7 @@ from watchdog.control.resolve import (
     unwatched,
     with_orphans,
 )
-from watchdog.control.routes.agents import take_for_order
+from watchdog.control.routes.agents import take_from_other_daemon
 from watchdog.control.routes.purge import PURGED
 from watchdog.control.schemas import Kill, Stop, parse, read_body
 from watchdog.control.views.results import Patience, dry, ended_already, failure, is_dead, kill_result, preview, summary
@@ -142,7 +142,7 @@ def _with_spared(context: ControlContext, peer: Peer, result: Json, chosen: Chos
 async def _choose(context: ControlContext, peer: Peer, target: str, call: KillCall, chosen: Chosen) -> None:
     """Put one target's agents, or its result, into `chosen`."""
     if not call.dry_run:
-        await take_for_order(context, peer, target)
+        await take_from_other_daemon(context, peer, target)
     where = TargetOnHost(target, context.host)
     try:
         where = await remote_hosts.find_host(context, peer, target)
