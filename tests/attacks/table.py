@@ -230,13 +230,13 @@ HELD: dict[str, tuple[str, ...]] = {
         "tests/owner/sources/test_files.py::test_only_a_regular_file_is_read",
     ),
     "slow loris, SCM_RIGHTS, gzip bombs": (
-        "tests/control/test_peers.py::test_who_does_not_finish_its_request_is_cut",
+        "tests/control/test_peers.py::test_a_client_that_does_not_finish_its_request_is_cut",
         "tests/control/test_peers.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
         "tests/intake/test_notify_sockets.py::test_many_descriptors_are_all_closed",
         "tests/cli/run/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
         "tests/attacks/test_held.py::test_a_compressed_body_is_no_bomb",
     ),
-    "unread followers": ("tests/control/routes/test_status.py::test_a_follower_who_does_not_read_stops_nobody",),
+    "unread followers": ("tests/control/routes/test_status.py::test_a_follower_that_does_not_read_stops_no_other",),
     "a fake daemon in a squatted directory": (
         "tests/client/test_client.py::test_a_directory_that_others_can_change_is_not_trusted",
         "tests/client/test_client.py::test_a_foreign_uids_daemon_is_not_spoken_to",

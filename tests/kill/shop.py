@@ -53,7 +53,7 @@ AGENT = secrets.token_hex(16)  # what other tests start beside us may carry a fi
 
 
 class Delayed(AsyncStore):
-    """Does something else just before its next write by that method: the delay in which an agent speaks."""
+    """Does something else just before its next write by that method: the delay in which an agent beats."""
 
     before: tuple[str, Callable[[], object]] | None = None
     claims = 0

@@ -1,4 +1,4 @@
-"""Who holds a claim: only a daemon that is proved absent has lost it."""
+"""An order: who holds its claim, its outcome as text, how far it has come, what withdraws it, who waits for it."""
 
 import ast
 import asyncio
@@ -56,7 +56,7 @@ def claim(pid: int, *, ticks: int | None = None, boot: str | None = None, host: 
 
 
 def test_a_claim_of_a_living_daemon_is_its_own_until_it_has_gone(other: subprocess.Popen[bytes]) -> None:
-    """The same words, before and after."""
+    """The same text, before and after."""
     its = claim(other.pid)
     assert not claim_is_stale(its, HOST)
     other.kill()
@@ -80,7 +80,7 @@ def test_another_host_s_claim_is_never_ours_to_take(other: subprocess.Popen[byte
     assert not claim_is_stale(its, HOST)
 
 
-def test_our_own_claim_and_words_of_nobody_are_free() -> None:
+def test_our_own_claim_and_text_that_no_daemon_wrote_are_free() -> None:
     """The answer to our claim was lost; a person wrote into the table by hand."""
     assert daemon_identity(HOST) == claim(os.getpid())
     for text in (None, "", "me", daemon_identity(HOST), "daemon x y of boot b of host h", "daemon 1 2"):
@@ -134,7 +134,7 @@ def test_what_was_never_known_is_null_and_a_conversation_stands_behind_the_comma
 
 
 def test_orphans_survivors_and_the_withdrawn_have_what_is_known_of_them() -> None:
-    """Orphans have no death of their own: their agent's was told before."""
+    """Orphans have no death of their own: their agent's was reported before."""
     orphans = KillOutcome("a", "1 process that outlived it ended", status=Status.LOST, processes=(PROCESS,)).json()
     assert list(orphans) == ["success", "agent_id", "action", "message", "status", "processes"]
     assert KillOutcome("a", "not ended, d_state: x", "kill_failed").json() == {
@@ -185,7 +185,7 @@ def test_a_hook_that_left_a_command_to_type_stands_beside_the_others() -> None:
 
 
 def test_a_finished_order_is_told_as_its_row_has_it() -> None:
-    """One that was called off keeps only why; an open one is not told."""
+    """A withdrawn one keeps only why; an open one has no result."""
     row = RequestRow("r", "a", Reason.STALLED, "daemon", "done", AT, outcome={"success": True}, finished_at=AT)
     assert result_of(row) == {"success": True}
     called_off = RequestRow("r", "a", Reason.STALLED, "daemon", "withdrawn", AT, outcome={"why": "w"}, finished_at=AT)
@@ -223,7 +223,7 @@ def row(step: str | None, **more: object) -> RequestRow:
     ],
 )
 def test_a_grace_goes_on_after_a_restart(termed: object, began: tuple[float, bool] | None) -> None:
-    """What an edited row says otherwise begins it anew."""
+    """Anything else, as in an edited row, starts it again."""
     here = {"boot_id": boot_id(), **termed} if isinstance(termed, dict) else termed
     progress = KillProgress.of_row(row("term_main", outcome={"termed": here, "message": "m"}), 1000.0)
     assert progress.grace == began
@@ -245,7 +245,7 @@ def test_a_grace_goes_on_after_a_restart(termed: object, began: tuple[float, boo
 def test_what_an_earlier_daemon_was_about_to_do_may_have_been_done(
     step: str | None, main: bool, touched: bool, killed: bool, how: str
 ) -> None:
-    """Nobody else saw it; so its processes are told of as if it had been."""
+    """It was not seen, so its processes are listed as if it had been."""
     member = TreeMember(Identity("host", boot_id(), 2, 7), 1, 0, "sleep", "S", "marker")
     progress = KillProgress.of_row(row(step, members=(member_json(member),)), 0.0)
     assert (progress.main_signalled, progress.touched, progress.begun, progress.killed) == (
@@ -285,8 +285,8 @@ def test_a_beat_a_hold_a_doubt_and_observe_mode_withdraw_what_the_daemon_ordered
         assert each.withdrawal_reason(holds, NOW) is None
 
 
-def test_a_person_who_wants_the_same_is_withdrawn_by_no_beat_and_no_doubt() -> None:
-    """His reason becomes the order's; what the daemon asked for before it begins is stored anew."""
+def test_an_order_that_a_person_wants_too_is_withdrawn_by_no_beat_and_no_doubt() -> None:
+    """The person's reason becomes the order's, and is stored."""
     one = opened()
     one.cancel("mass stall")
     stored = one.merge_request(Reason.OPERATOR, KillOptions(force=True), "uid 0", "enough")
@@ -309,8 +309,8 @@ def test_a_second_order_of_the_daemons_own_changes_nothing_but_the_next_attempt(
     assert (one.again.is_set(), one.wanted, one.order.why) == (True, False, "why")
 
 
-def test_whoever_waits_is_told_how_far_it_has_come_and_what_is_left() -> None:
-    """Dead and being cleaned up; then its outcome. What could not be ended is told, and holds no more when it is."""
+def test_callers_that_wait_get_how_far_it_has_come_and_what_is_left() -> None:
+    """First dead and being cleaned up, then the outcome. "Could not be killed" is void once it is dead."""
 
     async def story() -> None:
         waiters = OutcomeWaiters()
@@ -333,7 +333,7 @@ def test_whoever_waits_is_told_how_far_it_has_come_and_what_is_left() -> None:
 
 
 def test_an_order_that_an_earlier_daemon_proved_has_only_its_cleanup_left() -> None:
-    """Whoever asks is told so."""
+    """A caller gets that at once."""
 
     async def story() -> None:
         told = await OutcomeWaiters(DEAD).wait(10, 0.01)

@@ -1,4 +1,4 @@
-"""Each process of a tree is held by a pidfd; what was stopped and is not killed goes on."""
+"""Each process of a tree is held by a pidfd, its cgroup is frozen; what was stopped and is not killed continues."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from watchdog.processes.signals import Guard, SendResult, SignalTarget, kill_cgr
 from watchdog.processes.survey import Trees
 
 
-def test_the_end_wakes_nobody_it_has_stopped(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_phase_wakes_no_process_that_it_has_stopped(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A parent that dies before its stopped children has the kernel continue them, with SIGHUP (setpgid(2))."""
 
     def slowly(
@@ -50,7 +50,7 @@ while True: time.sleep(100)
     assert not (scene.dir / "woken").exists()
 
 
-def test_who_turns_out_to_be_anothers_after_he_was_stopped_goes_on(scene: Scene) -> None:
+def test_a_process_that_turns_out_to_be_anothers_after_it_was_stopped_continues(scene: Scene) -> None:
     """A child registers as an agent of its own between STOP and KILL."""
     agent = scene.python(
         DEAF + 'child = subprocess.Popen(["sleep", "1000"]); print(child.pid, file=open("up", "w"))\ntime.sleep(1000)'
@@ -70,8 +70,8 @@ def test_who_turns_out_to_be_anothers_after_he_was_stopped_goes_on(scene: Scene)
 
 
 @pytest.mark.parametrize("broken_off", [RegistryUnavailable("away"), asyncio.CancelledError()], ids=["registry", "end"])
-def test_nobody_stays_stopped_when_the_attempt_is_broken_off(scene: Scene, broken_off: BaseException) -> None:
-    """The registry is away when KILL is to be committed; the daemon is told to stop."""
+def test_no_process_stays_stopped_when_the_attempt_is_broken_off(scene: Scene, broken_off: BaseException) -> None:
+    """The registry is unavailable when KILL is to be committed; the daemon is stopped."""
     agent = scene.python(DEAF + 'subprocess.Popen(["sleep", "1000"]); open("up", "w")\ntime.sleep(1000)')
 
     def fail() -> None:
@@ -86,7 +86,7 @@ def test_nobody_stays_stopped_when_the_attempt_is_broken_off(scene: Scene, broke
     wait_for(lambda: {state(pid) for pid in scene.left()} == {"S"}, "all go on")
 
 
-def test_who_ends_right_before_it_is_waited_for_is_not_waited_for(
+def test_a_process_that_ends_right_before_the_wait_is_not_waited_for(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a hundred that obey TERM one or two do: the answer to `kill` would come when their grace is over."""
@@ -105,8 +105,8 @@ def test_who_ends_right_before_it_is_waited_for_is_not_waited_for(
     assert time.monotonic() - began < 60, "the grace was waited for"
 
 
-def test_one_that_has_ended_before_it_is_taken_in_was_somebody_new(scene: Scene) -> None:
-    """Q9: a look that found only such found somebody, and proves nothing."""
+def test_one_that_has_ended_before_it_is_taken_in_was_a_new_process(scene: Scene) -> None:
+    """A look that found only such processes proves nothing (case Q9: a relay of short-lived processes)."""
     with subprocess.Popen(["sleep", "1000"]) as process:
         found = identity.read_identity(process.pid, HOST)
         process.kill()
@@ -185,7 +185,7 @@ def own() -> Iterator[str]:
 
 @needs_v2
 def test_its_own_cgroup_is_killed_as_a_whole(scene: Scene, own: str) -> None:
-    """Also who has no marker, no parent and no session of its: a daemon with an environment of its own."""
+    """Also a daemon with its own environment: no marker, no parent and no session of the agent's."""
     agent = scene.python(
         DEAF
         + DAEMON
@@ -244,8 +244,8 @@ def test_it_is_thawed_when_the_attempt_is_broken_off(scene: Scene, own: str, ste
 
 
 @needs_v2
-def test_who_joins_it_after_it_was_frozen_has_it_thawed(scene: Scene, own: str) -> None:
-    """Another agent's process was moved into it: it goes on, the agent's own are ended one by one."""
+def test_a_process_that_joins_it_after_it_was_frozen_has_it_thawed(scene: Scene, own: str) -> None:
+    """Another agent's process was moved into it: that one continues, the agent's own are killed one by one."""
     agent = scene.python(DEAF + 'subprocess.Popen(["sleep", "1000"]); open("up", "w"); time.sleep(1000)', own)
     with subprocess.Popen(["sleep", "1000"]) as other:
         try:
@@ -295,10 +295,10 @@ def test_a_cgroup_that_is_not_frozen_or_holds_others_is_not_killed(scene: Scene,
 
 
 @needs_v2
-def test_whoever_in_it_cannot_be_seen_is_not_taken_for_dead(
+def test_a_process_in_it_that_cannot_be_seen_is_not_taken_for_dead(
     scene: Scene, own: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """hidepid=2 hides a child that runs as root from somebody's own daemon; the cgroup tells that it is there."""
+    """hidepid=2 hides a child that runs as root from a user's own daemon; the cgroup shows that it exists."""
     agent = scene.python('open("up", "w"); time.sleep(1000)', own)
     with subprocess.Popen(["sleep", "1000"]) as other:
         try:
@@ -346,7 +346,7 @@ time.sleep(1000)
         pytest.param(1.0, id="a look takes longer than all of verify", marks=pytest.mark.faults),
     ],
 )
-def test_who_outlives_it_got_kill_and_is_not_said_to_be_held_by_our_own_freezer(
+def test_a_process_that_outlives_it_got_kill_and_is_not_reported_as_held_by_our_own_freezer(
     scene: Scene, own: str, look: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen once on a busy machine, where the time was over between the freeze and KILL: "frozen by cgroup ...; thaw it"

@@ -43,8 +43,8 @@ def test_one_kill_answers_with_the_keys_of_the_command(office: Office) -> None:
     assert options.cleanup and not options.force
 
 
-def test_a_secret_in_a_reason_reaches_nobody(office: Office) -> None:
-    """A reason is told in the log, the history and the task's row; an orchestrator may put an error message into it."""
+def test_a_secret_in_a_reason_is_shown_nowhere(office: Office) -> None:
+    """A reason goes into the log, the history and the task's row; an orchestrator may put an error message into it."""
     office.register("alpha")
     office.ask("POST", "/v1/hold", {"reason": "until token=hunter2 is changed"})
     office.ask("POST", "/v1/kill", {"targets": ["alpha"], "reason": "curl: Authorization: Bearer hunter2 refused"})
@@ -66,7 +66,7 @@ def test_force_and_grace_reach_the_worker(office: Office) -> None:
 
 
 def test_who_has_ended_already_is_a_success(office: Office) -> None:
-    """Killing the dead is what was wanted; killing nobody we know is an error of its own kind."""
+    """For an agent that is dead already a kill succeeds; an unknown one is an error of its own kind."""
     agent_id = office.register("alpha")
     office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
     for target in ("alpha", agent_id):
@@ -79,7 +79,7 @@ def test_who_has_ended_already_is_a_success(office: Office) -> None:
 
 
 def test_one_bad_target_does_not_stop_the_others(office: Office) -> None:
-    """Each target has its own result; who cannot be ended is said so."""
+    """Each target has its own result, also one that cannot be killed."""
     office.register("alpha", tags=["x"])
     office.register("beta")
     office.register("gamma")
@@ -125,7 +125,7 @@ def test_stalled_picks_those_stalled_or_silent_for_longer(office: Office) -> Non
 
 
 def test_who_spoke_since_the_look_that_found_it_stalled_is_not_ended_as_stalled(office: Office) -> None:
-    """The next look would say that it is well. Who waits for a human is silent, and stalled by no limit."""
+    """The next look would find it well. One that waits for a person is silent, and never stalled."""
     office.register("alpha", stall_after_seconds=120)
     office.age("alpha", 130, beats=1, verdict=Verdict.STALLED)
     office.ask("POST", "/v1/agents/alpha/beat", {})
@@ -150,8 +150,8 @@ def test_children_are_spared_unless_asked_for_and_then_come_last(office: Office)
     assert office.worker.ended[3:] == ["top"]
 
 
-def test_a_dry_run_ends_nobody(office: Office) -> None:
-    """It says who would be ended."""
+def test_a_dry_run_kills_no_agent(office: Office) -> None:
+    """It lists what would be killed."""
     office.register("alpha")
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["all"], "dry_run": True})
     assert [result["name"] for result in answer["results"]] == ["alpha"]
@@ -173,7 +173,7 @@ def test_stop_and_cancel_end_politely(office: Office) -> None:
 
 
 def test_a_held_agent_is_not_ended_until_it_is_released(office: Office) -> None:
-    """A hold survives a restart, is told with its reason, and is lifted by unhold."""
+    """A hold survives a restart, is shown with its reason, and is lifted by unhold."""
     agent_id = office.register("alpha", tags=["x"])
     status, answer = office.ask("POST", "/v1/hold", {"targets": ["alpha"], "reason": "debugging", "for_seconds": 3600})
     assert (status, answer["success"]) == (200, True)
@@ -224,7 +224,7 @@ def test_a_hold_that_comes_too_late_says_so_and_is_not_kept(office: Office) -> N
 
 
 def test_a_hold_on_all_binds_the_daemon_not_the_operator(office: Office) -> None:
-    """Without targets the daemon ends nobody by itself; a kill by name still works."""
+    """Without targets the daemon kills no agent of its own accord; a kill by name still works."""
     office.register("alpha")
     assert office.ask("POST", "/v1/hold", {"reason": "upgrade"})[0] == 200
     assert office.context.holds.reason_for(None, office.context.now()) is not None
@@ -235,7 +235,7 @@ def test_a_hold_on_all_binds_the_daemon_not_the_operator(office: Office) -> None
 
 
 def test_unhold_without_targets_names_the_daemon_s_own_holds_that_it_lifts(office: Office) -> None:
-    """They were lifted without a word: whoever only wanted an operator's hold away learned nothing of them."""
+    """They were lifted silently: an operator who only wanted to lift a hold of their own learned nothing of them."""
     office.context.safeguards._doubt(Veto.PRESSURE, "the host is overloaded: load 9 a core")
 
     (result,) = office.ask("POST", "/v1/unhold", {})[1]["results"]
@@ -273,8 +273,8 @@ def test_a_kill_that_is_not_waited_for_is_committed(office: Office) -> None:
     assert "grace_period_seconds" not in answer["results"][0]
 
 
-def test_a_pid_means_its_agent_also_after_its_end_until_somebody_else_has_it(office: Office) -> None:
-    """The second of two kills: already dead. A living process of that number is nobody that was registered."""
+def test_a_pid_means_its_agent_also_after_its_end_until_it_is_reused(office: Office) -> None:
+    """The second of two kills: already dead. A living process of that number is not a registered one."""
     pid = office.process()
     agent_id = office.register("alpha", pid=pid)
     office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
@@ -291,7 +291,7 @@ def test_a_pid_means_its_agent_also_after_its_end_until_somebody_else_has_it(off
 
 @pytest.mark.skipif(not ROOT, reason="needs root: other people's agents")
 def test_ones_own_ended_agent_is_found_though_another_user_has_a_living_one_of_that_name(office: Office) -> None:
-    """Already dead is what was wanted; who has none of that name is refused, and that is counted."""
+    """Already dead is a success; a user without an agent of that name is refused, and that is counted."""
     office.register("alpha", ALICE)
     office.register("alpha", BOB)
     assert office.ask_as(BOB, "POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
@@ -307,7 +307,7 @@ def test_ones_own_ended_agent_is_found_though_another_user_has_a_living_one_of_t
 
 
 @pytest.mark.parametrize("word", ["²", "①", "१२३", "-1", "0", "1", "7" * 200, "a*", "../a", " "])
-def test_what_only_looks_like_a_target_is_nobody(office: Office, word: str) -> None:
+def test_what_only_looks_like_a_target_means_no_agent(office: Office, word: str) -> None:
     """Of digits too, of which Python's int() takes some and fails at others."""
     office.register("alpha", pid=office.process())
     for path in ("kill", "stop", "remove", "hold", "unhold"):
@@ -367,8 +367,8 @@ def test_a_group_from_within_an_agents_tree_is_only_shown(office: Office, target
     assert asked_from(office, {"targets": [target]}, AGENT_WATCHDOG_ID="f" * 32)["agents_killed"] == 1
 
 
-def test_who_descends_from_an_agent_is_of_its_tree_without_a_marker(office: Office) -> None:
-    """By the identity of the main process above him."""
+def test_a_caller_that_descends_from_an_agent_is_in_its_tree_without_a_marker(office: Office) -> None:
+    """By the identity of the main process above it."""
     call = [sys.executable, "-I", "-c", _CALL, office.socket_path, "POST", "/v1/kill", '{"targets": ["all"]}']
     agent = subprocess.Popen(
         ["/bin/sh", "-c", 'read go; "$@"; true', "sh", *call],

@@ -29,7 +29,7 @@ ENTRY = {"agent_id", "pid", "seconds_since_heartbeat", "killed_gracefully", "tas
 
 
 def test_one_kill_polite_and_by_force_has_the_documented_values(office: Office) -> None:
-    """Whole seconds are whole numbers; a kill by force had no grace; `how` has our own words."""
+    """Whole seconds are whole numbers; a kill by force had no grace; `how` has our own text."""
     for force, documented in ((False, SINGLE), (True, FORCED)):
         pid = office.process()
         agent_id = office.register("alpha", task="TASK-31-1", pid=pid)
