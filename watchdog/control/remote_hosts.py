@@ -1,11 +1,10 @@
-"""Agents of other hosts on a shared registry: seen as their daemons last wrote them down, and never touched from here.
+"""Agents of other hosts on a shared registry: shown as their daemons last wrote them, and never touched from here.
 
-`WORD@HOST` means one of them; so does a whole agent id. An agent that is to be killed is killed by its own host's
-daemon, which finds the order within a sweep interval: what is done here is a row in the registry, and looking for its
-outcome.
+`WORD@HOST` means one of them; so does a whole agent id. An agent is killed by its own host's daemon, which finds the
+order within a sweep interval: all that is done here is to write that row, and to look for its outcome.
 
-The kernel says who speaks on this host alone: uid 1000 elsewhere may be another person. So other hosts' agents are for
-root, the admin group, and whose daemon it is.
+The kernel says who the caller is on this host only: uid 1000 elsewhere may be another person. So only root, the admin
+group and the user that runs the daemon may act on other hosts' agents.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ TAKE_UP = 30.0  # seconds, or three sweep intervals, in which a daemon that is c
 
 @dataclass(frozen=True)
 class HostView:
-    """One host: its living agents and the holds on them. Our own's are the daemon's; of others they are copies."""
+    """One host: its living agents and the holds on them. For this host the daemon's own, for others copies."""
 
     host: str
     fleet: Fleet
@@ -48,14 +47,14 @@ class HostView:
 
 @dataclass(frozen=True)
 class TargetOnHost:
-    """What a target means: a word, and the host where it is looked for."""
+    """A target without its host, and the host where it is looked for."""
 
     word: str
     host: str
 
 
 async def find_host(context: ControlContext, peer: Peer, target: str) -> TargetOnHost:
-    """Where a target is. Raises AgentNotFound and Ambiguous for a host, Forbidden for another host's."""
+    """Split a target into word and host. Raises AgentNotFound and Ambiguous for a host, Forbidden for another host."""
     word, at, host = target.rpartition("@")
     if not at:
         return TargetOnHost(target, await _host_of(context, peer, target))
@@ -171,7 +170,7 @@ async def order(
     limit: float | None,
     cleanup: float,
 ) -> Json:
-    """Commit an order for another host's daemon; unless `limit` (seconds) is None, look for its outcome so long.
+    """Commit an order for another host's daemon; unless `limit` is None, look for its outcome for that many seconds.
 
     `cleanup`: seconds for what comes after the proof that all of it is dead.
     """
@@ -259,7 +258,7 @@ async def _open(context: ControlContext, agent: Agent) -> RequestRow:
 async def _followed(
     context: ControlContext, row: RequestRow, host: str, limit: float, cleanup: float
 ) -> tuple[RequestRow, str | None]:
-    """The order when it is over, or nothing but its cleanup goes on; or why it is still waited for."""
+    """The order when it is done or only its cleanup continues; else also why it is not done yet."""
     store, began = context.store, context.clock.mono()
     proved: float | None = None
     patience = max(TAKE_UP, 3 * context.settings.interval.total_seconds())

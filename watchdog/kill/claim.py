@@ -59,7 +59,7 @@ class Withdrawn:
 
 
 class Claim:
-    """Claims by compare-and-set; signals nobody."""
+    """Claims by compare-and-set; sends no signal."""
 
     def __init__(self, store: AsyncStore, clock: Clock, tracker: AgentTracker, holds: Holds, fleet: Fleet) -> None:
         self._store = store
@@ -122,7 +122,7 @@ class Claim:
             return Claimed(opened.order)
         return self._withdrawn(opened, "its kill request belongs to another daemon now")
 
-    def raise_if_beaten(self, opened: OpenOrder) -> None:
+    def raise_if_beat_arrived(self, opened: OpenOrder) -> None:
         """Until the first signal is sent, a beat withdraws a kill that was ordered for lack of beats.
 
         Raises BeatArrived.

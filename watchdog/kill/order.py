@@ -422,7 +422,7 @@ class OpenOrder:
     progress: KillProgress = field(default_factory=KillProgress)
     waiters: OutcomeWaiters = field(default_factory=OutcomeWaiters)
     pressed: bool = False  # a later request wants it killed without asking any longer
-    wanted: bool = False  # by a person too, whoever ordered it first
+    wanted: bool = False  # a person wants it too, even if the daemon ordered it first
     cancelled: str | None = None  # why it is withdrawn, if no signal was sent yet
     observed: str | None = (
         None  # why nothing may be killed now: withdrawn even if a person wants it; if begun, it waits

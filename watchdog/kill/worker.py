@@ -141,7 +141,7 @@ class KillWorker:
                     await self._merge(run, reason, options, by, why)
                 return agent.ending.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # nothing to kill, except perhaps leftovers
-            if reason in DEAD and agent.told.first(event):  # a fact, no act: its line is logged before the commit
+            if reason in DEAD and agent.told.first(event):  # a fact, no act: its line does not wait for the commit
                 with logger.caused_by(agent.reg.owner_uid):
                     self._recorder.logger_of(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
@@ -351,7 +351,7 @@ class OrderRun:
         recorder: EventRecorder,
         of: Lane,
     ) -> None:
-        """`of`: the user for whom the work is done."""
+        """`of`: the lane of the user for whom the work is done."""
         self.opened = opened
         self.lane = of
         self._stages = stages
@@ -409,7 +409,7 @@ class OrderRun:
 
     def _last_look(self) -> None:
         """Right before each signal. From the first one on, no beat withdraws the order. Raises BeatArrived."""
-        self._stages.claim.raise_if_beaten(self.opened)
+        self._stages.claim.raise_if_beat_arrived(self.opened)
         self.opened.progress.begin()
 
     async def survived(self) -> None:
@@ -452,7 +452,7 @@ class OrderRun:
 
     async def before_signal(self, step: KillStep, members: list[TreeMember], snapshot: Json | None) -> None:
         order, progress = self.opened.order, self.opened.progress
-        self._stages.claim.raise_if_beaten(self.opened)
+        self._stages.claim.raise_if_beat_arrived(self.opened)
         progress.intend(step, tuple(members))
         if progress.is_stopping:
             return

@@ -26,7 +26,7 @@ from watchdog.processes.identity import presence
 from watchdog.registry.rows import HoldRow
 
 _NO_REASON = "no reason given"
-BEGUN = frozenset({Status.ENDING, Status.UNKILLABLE})  # of an order: it was claimed, signals follow
+BEGUN = frozenset({Status.ENDING, Status.UNKILLABLE})  # an order was claimed, signals follow
 
 
 async def hold(request: web.Request) -> web.Response:
@@ -56,7 +56,7 @@ async def hold(request: web.Request) -> web.Response:
             store = context.store
             row = await _write(context, peer, agent_id, reason, until)
             for older in context.holds.lift(agent_id):
-                if older.id != row.id:  # it may have been found in the registry before we are told of it
+                if older.id != row.id:  # a sweep may have found it in the registry before this write returned
                     await store.write(store.store.end_hold, older.id, context.now())
             context.holds.put(
                 row
@@ -141,7 +141,7 @@ async def remove(request: web.Request) -> web.Response:
             continue
         context.callers.charge(
             peer, "remove", len(agents) + bool(results)
-        )  # of all words together the first agent is paid for
+        )  # of all targets together the first agent is paid for
         told = await asyncio.gather(*(_remove(context, peer, agent, body, patience) for agent in agents))
         patience.spend(told)
         results += told

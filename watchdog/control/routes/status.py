@@ -89,10 +89,14 @@ async def agent(request: web.Request) -> web.Response:
         rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
         requests = await store.read(store.store.requests_of, agent_id)
         runs = await store.read(store.store.runs_of, agent_id)
-    except RegistryUnavailable as error:  # what is in memory explains it still, but not who is known by a row alone
+    except (
+        RegistryUnavailable
+    ) as error:  # what is in memory still explains a living agent, not one known by its row alone
         if not isinstance(one, Agent):
             raise
-        missing["history_problem"] = str(error) if peer.admin else "its log tells"  # a server's words name its users
+        missing["history_problem"] = (
+            str(error) if peer.admin else "its log tells"
+        )  # a database server's message names its users
     retries = {hook.name: hook.retries for hook in context.settings.hooks}
     ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
     failed = failures.in_words(runs, ending=one.status is Status.ENDING)
@@ -128,9 +132,9 @@ async def status(request: web.Request) -> web.Response:
     if facts.get("config_problems") and not peer.admin:
         facts["config_problems"] = ["see its log"]  # they quote the file
     if facts.get("registry_problem") and not peer.admin:
-        facts["registry_problem"] = "see its log"  # a server's words name its users
+        facts["registry_problem"] = "see its log"  # a database server's message names its users
     troubles = facts.get("troubles")
-    if isinstance(troubles, list) and not peer.admin:  # their words name others' agents and paths
+    if isinstance(troubles, list) and not peer.admin:  # they name others' agents and paths
         facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]
     unreadable = facts.get("unreadable")
     if isinstance(unreadable, list):

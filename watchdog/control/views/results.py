@@ -116,7 +116,7 @@ def _since_heartbeat(agent: Agent, now: datetime) -> int | None:
 
 
 def _as_the_command_says(result: Json, options: KillOptions) -> None:
-    """The values that the command documents, in its own words and numbers; `how` has ours."""
+    """Put in the texts and numbers that the command documents; `how` has ours."""
     result["how"] = result["message"]
     if result.get("status") == Status.KILLED and result["success"]:
         forced = result["action"] == "force_kill"
@@ -127,7 +127,9 @@ def _as_the_command_says(result: Json, options: KillOptions) -> None:
             result[key] = int(value) if value.is_integer() or key == "seconds_since_heartbeat" else value
     cleanup = result.get("cleanup")
     runs = cleanup if isinstance(cleanup, list) else []
-    failed = [run for run in runs if run.get("outcome") in _UNDONE and "retry" not in run]  # a pane: told beside
+    failed = [
+        run for run in runs if run.get("outcome") in _UNDONE and "retry" not in run
+    ]  # a pane is reported beside it
     if failed and result["success"]:
         words = "; ".join(f"{run.get('hook')}: {run.get('message')}" for run in failed)
         result |= {
@@ -138,12 +140,12 @@ def _as_the_command_says(result: Json, options: KillOptions) -> None:
 
 
 def is_dead(result: Json) -> bool:
-    """Whether the agent of a result has ended, even where its place was not put in order."""
+    """Whether the agent of a result is dead, even if its cleanup failed."""
     return bool(result.get("success")) or result.get("error") == PathRefused.code
 
 
 def ended_already(row: AgentRow, order: RequestRow | None = None, *, purged: bool = False) -> Json:
-    """The agent is dead, which is what was wanted; `order`: that ended it. `purged`: nothing is left to take up."""
+    """The result for an agent that is dead already. `order`: the one that killed it. `purged`: it cannot be resumed."""
     reg, outcome = row.registration, {} if order is None else order.outcome
     message = "already stopped" if row.status is Status.STOPPED else f"already dead: {row.status}"
     asked = order is not None and order.reason not in (Reason.GONE, Reason.LOST)
@@ -170,7 +172,7 @@ def ended_already(row: AgentRow, order: RequestRow | None = None, *, purged: boo
 
 
 def failure(target: str, error: WatchdogError, agent: Agent | None = None) -> Json:
-    """A target that was not ended, and why."""
+    """A target that was not killed, and why."""
     result: Json = {"success": False, "error": error.code, "message": str(error), "target": target}
     result["agent_id"] = agent.agent_id if agent is not None else target
     if agent is not None:
