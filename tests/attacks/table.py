@@ -131,13 +131,13 @@ LATER: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_places.py::test_root_installs_no_hooks_where_a_users_link_leads",
     ),
     "a user asks for the figures over TCP without end": (
-        "tests/control/test_metrics_listener.py::test_who_asks_without_end_is_answered_a_few_times_a_second",
+        "tests/control/test_metrics_listener.py::test_a_client_that_asks_without_end_is_answered_a_few_times_a_second",
     ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
     # These at bc51ea4, and at f87b3bd as well.
     "a user that connects and leaves fills the backlog": (
         "tests/attacks/test_admission.py::test_knocking_without_end_locks_nobody_out",
-        "tests/control/test_peers.py::test_who_connects_too_often_is_hung_up_on",
+        "tests/control/test_peers.py::test_a_client_that_connects_too_often_is_hung_up_on",
     ),
     "what a request makes the daemon look at is not paid for": (
         "tests/attacks/test_admission.py::test_names_that_are_nobodys_cost_what_they_take",

@@ -147,7 +147,7 @@ def test_strangers_cost_neither_descriptors_nor_log_lines(
     assert [line["event"] for line in lines(out)] == ["metrics.listening"]
 
 
-def test_who_asks_without_end_is_answered_a_few_times_a_second(begin: Begin, out: TextIO) -> None:
+def test_a_client_that_asks_without_end_is_answered_a_few_times_a_second(begin: Begin, out: TextIO) -> None:
     """Its user is unknown. Seen at bc51ea4: one user with 32 clients had root's `kill` take 4.8 s, `status` 0.7."""
     sink = begin("info", "json", stream=out)
 

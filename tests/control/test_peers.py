@@ -172,7 +172,7 @@ def test_follow_outlives_the_request_deadline(impatient: Office) -> None:
 
 
 @as_root
-def test_who_connects_too_often_is_hung_up_on(office: Office) -> None:
+def test_a_client_that_connects_too_often_is_hung_up_on(office: Office) -> None:
     """Told why, and without a task of the loop; root is let in, and the agents of that user are not judged silent."""
     alpha = office.register("alpha", ALICE)
     bucket = office.on_loop(lambda: office.context.callers.admission._bucket(ALICE, LimitKind.CONNECTIONS)[0])

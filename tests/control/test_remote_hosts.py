@@ -42,7 +42,7 @@ def test_an_agent_elsewhere_is_named_with_its_host_or_by_its_id(far: Office, tar
     assert far.worker.asked == []
 
 
-def test_who_does_not_want_to_wait_is_told_that_it_is_committed(far: Office) -> None:
+def test_a_caller_that_does_not_wait_learns_that_it_is_committed(far: Office) -> None:
     """As with an agent of this host."""
     status, answer = far.ask("POST", "/v1/stop", {"targets": ["far@0123"], "wait": False})
     assert (status, answer["success"]) == (200, True)

@@ -5,7 +5,7 @@ from watchdog.core.process import Identity
 from watchdog.processes.identity import boot_id
 
 
-def test_who_has_no_pid_is_refused_with_the_hint_stop(office: Office) -> None:
+def test_an_agent_without_a_pid_is_refused_with_the_hint_stop(office: Office) -> None:
     """Nothing can be proved dead; `stop` closes it. An agent whose tree a scan has found is killed."""
     office.register("alpha", found=False, tags=["x"])
     for target in ("alpha", "tag:x"):

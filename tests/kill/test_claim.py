@@ -165,7 +165,9 @@ def test_a_claim_that_a_dead_daemon_left_is_judged_anew(tmp_path: Path, reason: 
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["row closed", "observe"])
-def test_whom_a_killed_daemon_had_stopped_goes_on_when_his_order_does_not(tmp_path: Path, closed: bool) -> None:
+def test_a_process_that_a_killed_daemon_had_stopped_continues_when_its_order_does_not(
+    tmp_path: Path, closed: bool
+) -> None:
     """It died between STOP and KILL. Since then the row was closed by others, or the daemon only observes."""
 
     async def story() -> None:

@@ -254,7 +254,7 @@ while True:
 
 
 @pytest.mark.parametrize("polite", Polite)
-def test_who_is_started_in_the_grace_is_told_once_and_has_a_whole_one(scene: Scene, polite: Polite) -> None:
+def test_a_process_started_in_the_grace_gets_term_once_and_has_a_whole_one(scene: Scene, polite: Polite) -> None:
     """The sibling: a saver that a handler starts had got no TERM at all. No process gets a second one ("now!")."""
     agent = scene.python(
         SAVES

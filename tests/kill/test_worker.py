@@ -209,9 +209,7 @@ def test_what_is_frozen_is_unkillable_and_closes_as_soon_as_it_is_thawed(
         asyncio.run(story(group))
 
 
-def test_who_orders_a_kill_again_need_not_wait_for_the_next_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_request_need_not_wait_for_the_next_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The person may have removed what was in the way."""
     monkeypatch.setattr(worker, "BACK_OFF", (1000.0,))
 
@@ -311,7 +309,7 @@ def test_an_order_is_not_tried_for_ever_when_only_what_follows_its_end_fails(
     asyncio.run(story())
 
 
-def test_who_orders_the_end_of_one_that_has_just_ended_hears_how(tmp_path: Path) -> None:
+def test_a_request_for_an_agent_that_has_just_ended_gets_its_outcome(tmp_path: Path) -> None:
     """As with `kill --children`: while a parent is ended its child may end, and be put in order, by itself."""
 
     async def story() -> None:

@@ -65,7 +65,7 @@ def test_force_and_grace_reach_the_worker(office: Office) -> None:
     assert (second.force, second.grace, second.cleanup) == (False, timedelta(seconds=30), False)
 
 
-def test_who_has_ended_already_is_a_success(office: Office) -> None:
+def test_an_agent_that_has_ended_already_is_a_success(office: Office) -> None:
     """For an agent that is dead already a kill succeeds; an unknown one is an error of its own kind."""
     agent_id = office.register("alpha")
     office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
@@ -124,7 +124,7 @@ def test_stalled_picks_those_stalled_or_silent_for_longer(office: Office) -> Non
     assert office.ask("POST", "/v1/kill", {"targets": ["beta"], "stall_after_seconds": 200})[0] == 400
 
 
-def test_who_spoke_since_the_look_that_found_it_stalled_is_not_ended_as_stalled(office: Office) -> None:
+def test_an_agent_that_beat_since_it_was_found_stalled_is_not_killed_as_stalled(office: Office) -> None:
     """The next look would find it well. One that waits for a person is silent, and never stalled."""
     office.register("alpha", stall_after_seconds=120)
     office.age("alpha", 130, beats=1, verdict=Verdict.STALLED)
