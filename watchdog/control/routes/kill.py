@@ -129,16 +129,6 @@ async def _kill_targets(context: ControlContext, peer: Peer, targets: list[str],
     return chosen.results
 
 
-def _with_spared(context: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
-    """With a note on the child agents of a killed agent that keep running."""
-    children = context.fleet.children(str(result["agent_id"])) if is_dead(result) else []
-    spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
-    if spared:
-        names = ", ".join(sorted(spared))
-        result["how"] = f"{result.get('how') or result['message']}; child agents still running (--children): {names}"
-    return result
-
-
 async def _choose(context: ControlContext, peer: Peer, target: str, call: KillCall, chosen: Chosen) -> None:
     """Put one target's agents, or its result, into `chosen`."""
     if not call.dry_run:
@@ -169,6 +159,34 @@ async def _choose(context: ControlContext, peer: Peer, target: str, call: KillCa
         else:
             text = f"{agent.reg.name} is held: {held}; lift it first: agent-watchdog unhold {agent.reg.name}"
             chosen.results.append(failure(agent.agent_id, Held(text), agent))
+
+
+async def _kill_one(context: ControlContext, peer: Peer, agent: Agent, call: KillCall, patience: Patience) -> Json:
+    """Commit a kill request and, if the caller waits, give its outcome; `patience` limits the wait for its cleanup."""
+    orphaned = agent.status in ENDED  # it has ended, and a process of its tree still lives
+    reason = Reason.ORPHANED if orphaned else call.reason
+    ask = agent.policy.stop_pause if reason is Reason.STOP else None
+    options = replace(call.options, ask=ask, by_root=peer.admin)
+    grace = agent.policy.grace if options.grace is None else options.grace
+    cleanup = patience.for_cleanup(agent.reg.owner_uid)
+    try:
+        limit = (ask or ZERO) + 2 * grace + agent.policy.verify + SLACK
+        if agent.reg.host != context.host:
+            wait = limit.total_seconds() if call.wait else None
+            return await remote_hosts.order(context, peer, agent, call.reason, options, limit=wait, cleanup=cleanup)
+        await recheck_owner(context, peer, agent)
+        if (unknown := _without_pid(agent, call)) is not None:
+            raise unknown
+        why = options.text or f"asked for by {peer.by}"
+        request_id = await context.kill_worker.request(agent, reason, options, peer.by, why)
+        if not call.wait:
+            return kill_result(agent, request_id, None, options, now=context.now(), waited=False)
+        outcome = await context.kill_worker.finished(request_id, limit.total_seconds(), cleanup)
+    except WatchdogError as error:
+        if isinstance(error, Forbidden):
+            context.callers.deny(peer, call.route, str(error))
+        return failure(agent.agent_id, error, agent)
+    return kill_result(agent, request_id, outcome, options, now=context.now(), waited=True)
 
 
 async def _not_living(
@@ -218,6 +236,16 @@ def _with_children(context: ControlContext, peer: Peer, chosen: Chosen) -> None:
                 waiting.append(child.agent_id)
 
 
+def _with_spared(context: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
+    """With a note on the child agents of a killed agent that keep running."""
+    children = context.fleet.children(str(result["agent_id"])) if is_dead(result) else []
+    spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
+    if spared:
+        names = ", ".join(sorted(spared))
+        result["how"] = f"{result.get('how') or result['message']}; child agents still running (--children): {names}"
+    return result
+
+
 def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
     """The agents by how many of the chosen are above them, the topmost first. A ring of parents counts as one."""
     by_depth: dict[int, list[Agent]] = {}
@@ -229,34 +257,6 @@ def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
             above = agents[above].reg.parent_id
         by_depth.setdefault(depth, []).append(agent)
     return [by_depth[depth] for depth in sorted(by_depth)]
-
-
-async def _kill_one(context: ControlContext, peer: Peer, agent: Agent, call: KillCall, patience: Patience) -> Json:
-    """Commit a kill request and, if the caller waits, give its outcome; `patience` limits the wait for its cleanup."""
-    orphaned = agent.status in ENDED  # it has ended, and a process of its tree still lives
-    reason = Reason.ORPHANED if orphaned else call.reason
-    ask = agent.policy.stop_pause if reason is Reason.STOP else None
-    options = replace(call.options, ask=ask, by_root=peer.admin)
-    grace = agent.policy.grace if options.grace is None else options.grace
-    cleanup = patience.for_cleanup(agent.reg.owner_uid)
-    try:
-        limit = (ask or ZERO) + 2 * grace + agent.policy.verify + SLACK
-        if agent.reg.host != context.host:
-            wait = limit.total_seconds() if call.wait else None
-            return await remote_hosts.order(context, peer, agent, call.reason, options, limit=wait, cleanup=cleanup)
-        await recheck_owner(context, peer, agent)
-        if (unknown := _without_pid(agent, call)) is not None:
-            raise unknown
-        why = options.text or f"asked for by {peer.by}"
-        request_id = await context.kill_worker.request(agent, reason, options, peer.by, why)
-        if not call.wait:
-            return kill_result(agent, request_id, None, options, now=context.now(), waited=False)
-        outcome = await context.kill_worker.finished(request_id, limit.total_seconds(), cleanup)
-    except WatchdogError as error:
-        if isinstance(error, Forbidden):
-            context.callers.deny(peer, call.route, str(error))
-        return failure(agent.agent_id, error, agent)
-    return kill_result(agent, request_id, outcome, options, now=context.now(), waited=True)
 
 
 async def _agent_around(context: ControlContext, peer: Peer) -> str | None:
