@@ -89,9 +89,8 @@ class StopRequest:
         if opened.progress.step is KillStep.ASKED:
             await self._by_its_program(opened, log)
         typed = opened.progress.step is KillStep.KEYS or await self._type(opened, log)
-        obeyed = (
-            hears and not rested and agent.heartbeat.said.state in AT_REST
-        )  # a program that runs one prompt ends after it
+        # A program that runs one prompt exits after it.
+        obeyed = hears and not rested and agent.heartbeat.said.state in AT_REST
         own = opened.order.reason in AUTOMATIC
         if typed or obeyed or (not hears and own):
             await self._wait(opened, KEYS_SECONDS if hears or not own else seconds)

@@ -139,9 +139,8 @@ async def remove(request: web.Request) -> web.Response:
         except WatchdogError as error:
             results.append(_refused(context, peer, target, error, request.path))
             continue
-        context.callers.charge(
-            peer, "remove", len(agents) + bool(results)
-        )  # of all targets together the first agent is paid for
+        # Of all targets together the first agent is paid for.
+        context.callers.charge(peer, "remove", len(agents) + bool(results))
         told = await asyncio.gather(*(_remove(context, peer, agent, body, patience) for agent in agents))
         patience.spend(told)
         results += told

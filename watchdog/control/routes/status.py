@@ -89,14 +89,10 @@ async def agent(request: web.Request) -> web.Response:
         rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
         requests = await store.read(store.store.requests_of, agent_id)
         runs = await store.read(store.store.runs_of, agent_id)
-    except (
-        RegistryUnavailable
-    ) as error:  # what is in memory still explains a living agent, not one known by its row alone
+    except RegistryUnavailable as error:  # what is in memory still explains a living agent
         if not isinstance(one, Agent):
             raise
-        missing["history_problem"] = (
-            str(error) if peer.admin else "its log tells"
-        )  # a database server's message names its users
+        missing["history_problem"] = str(error) if peer.admin else "its log tells"  # the server's text names its users
     retries = {hook.name: hook.retries for hook in context.settings.hooks}
     ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
     failed = failures.in_words(runs, ending=one.status is Status.ENDING)
