@@ -290,7 +290,6 @@ FRAGMENTS = {
     "cli/run/killed.py": "loaded only when an agent was killed: `run` stays small while it lives",
     "cli/run/report.py": "the file that a `run` without a daemon leaves",
     "cli/run/upstream.py": "the socket that a `run` was itself given",
-    "control/caller_tree.py": "whose tree a caller is in, by the kernel",
     "owner/credentials.py": "the helper's first act, and its most dangerous one",
     "owner/git/change_seal.py": "by what a change of a tree is seen",
     "owner/session_states.py": "session files of other programs",

@@ -40,7 +40,7 @@ ALLOWED = {
     ("processes/identity.py", "pid_namespace"): NO_LOCK,
     ("processes/reader_main.py", "uid_of"): NO_LOCK,
     ("processes/reader_main.py", "hung"): NO_LOCK,
-    ("kill/cgroup_freezer.py", "unseen"): NO_LOCK,
+    ("kill/pinned_tree.py", "unseen"): NO_LOCK,
     ("processes/channels.py", "_holds"): INSIDE,
     ("processes/channels.py", "_is_one"): INSIDE,
     ("processes/channels.py", "_network_namespace"): NO_LOCK,

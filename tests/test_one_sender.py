@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # (file, function): why it may. Whoever adds a line here has to say whom else the signal could reach.
 ALLOWED = {
-    ("processes/signals.py", "_send"): "the one that all go through: pidfd, identity and guard first",
+    ("processes/signals.py", "send"): "the one that all go through: pidfd, identity and guard first",
     ("processes/signals.py", "kill_cgroup"): "a frozen cgroup of the agent's own, after each in it passed the same",
     (
         "cli/run/wrapper.py",
@@ -51,7 +51,7 @@ ALLOWED = {
     ("cli/doctor.py", "_called"): "the same",
     ("cli/doctor.py", "_landlock_abi"): "landlock alone, by its number",
     ("owner/paths.py", "_openat2"): "openat2 alone, by its number",
-    ("kill/terminate.py", "_act"): "`Roll.kill`, which goes through `signals.send`",
+    ("kill/terminate.py", "_act"): "`CgroupFreezer.kill`, which goes through `signals.kill_cgroup`",
 }
 SENDERS = frozenset(
     re.findall(

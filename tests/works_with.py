@@ -145,7 +145,7 @@ SHOWN: dict[str, dict[str, str]] = {
     "all_stalled": {ALL: "tests/control/routes/test_kill.py::test_stalled_picks_those_stalled_or_silent_for_longer"},
     "task": {ALL: "tests/control/routes/test_kill.py::test_stop_and_cancel_end_politely"},
     "orphans": {ALL: "tests/e2e/test_reap.py::test_only_orphans_found_by_marker_or_identity_are_killed"},
-    "preview": {ALL: "tests/control/test_caller_tree.py::test_a_group_from_within_an_agents_tree_is_only_shown"},
+    "preview": {ALL: "tests/control/routes/test_kill.py::test_a_group_from_within_an_agents_tree_is_only_shown"},
     "keys": {ALL: "tests/e2e/test_pane.py::test_stop_types_the_exit_keys_and_the_agent_leaves"},
     "stop_flag": {ALL: "tests/e2e/test_stop.py::test_cancel_ends_a_looping_agent_after_its_present_tool_call"},
     "term": {ALL: "tests/e2e/test_story.py::test_a_silent_agent_is_killed_whole_and_cleaned_up"},

@@ -131,13 +131,13 @@ LATER: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_places.py::test_root_installs_no_hooks_where_a_users_link_leads",
     ),
     "a user asks for the figures over TCP without end": (
-        "tests/control/test_metrics_listener.py::test_who_asks_without_end_is_answered_a_few_times_a_second",
+        "tests/control/test_metrics_listener.py::test_a_client_that_asks_without_end_is_answered_a_few_times_a_second",
     ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
     # These at bc51ea4, and at f87b3bd as well.
     "a user that connects and leaves fills the backlog": (
         "tests/attacks/test_admission.py::test_knocking_without_end_locks_nobody_out",
-        "tests/control/test_peers.py::test_who_connects_too_often_is_hung_up_on",
+        "tests/control/test_peers.py::test_a_client_that_connects_too_often_is_hung_up_on",
     ),
     "what a request makes the daemon look at is not paid for": (
         "tests/attacks/test_admission.py::test_names_that_are_nobodys_cost_what_they_take",
@@ -230,13 +230,13 @@ HELD: dict[str, tuple[str, ...]] = {
         "tests/owner/sources/test_files.py::test_only_a_regular_file_is_read",
     ),
     "slow loris, SCM_RIGHTS, gzip bombs": (
-        "tests/control/test_peers.py::test_who_does_not_finish_its_request_is_cut",
+        "tests/control/test_peers.py::test_a_client_that_does_not_finish_its_request_is_cut",
         "tests/control/test_peers.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
         "tests/intake/test_notify_sockets.py::test_many_descriptors_are_all_closed",
         "tests/cli/run/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
         "tests/attacks/test_held.py::test_a_compressed_body_is_no_bomb",
     ),
-    "unread followers": ("tests/control/routes/test_status.py::test_a_follower_who_does_not_read_stops_nobody",),
+    "unread followers": ("tests/control/routes/test_status.py::test_a_follower_that_does_not_read_stops_no_other",),
     "a fake daemon in a squatted directory": (
         "tests/client/test_client.py::test_a_directory_that_others_can_change_is_not_trusted",
         "tests/client/test_client.py::test_a_foreign_uids_daemon_is_not_spoken_to",

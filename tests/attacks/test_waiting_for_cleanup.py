@@ -17,7 +17,7 @@ import pytest
 from tests.attacks.test_admission import Attack
 from tests.e2e.test_two_people import Person
 from tests.world import World, alive, git, make_repository, wait_for
-from watchdog.control.patience import OTHERS
+from watchdog.control.views.results import OTHERS
 
 pytestmark = [
     pytest.mark.attacks,

@@ -60,9 +60,9 @@ T = TypeVar("T")
 HOST = "test-host"
 ME = os.getuid()
 ROOT = ME == 0
-ALICE, BOB = 61001, 61002  # uids that nobody has
+ALICE, BOB = 61001, 61002  # uids without a user
 
-# Raw HTTP with nothing but the standard library: runs as another uid, who may not read our package.
+# Raw HTTP with nothing but the standard library: runs as another uid, which may not read our package.
 _CALL = """
 import json, socket, sys
 path, method, target, body = sys.argv[1:]
@@ -143,7 +143,7 @@ class Recorder(EventLogger):
 
 
 class NoHelpers(HelperPool):
-    """Nobody's helper can be started."""
+    """No owner's helper can be started."""
 
     async def call(self, uid: int, call: str, args: Mapping[str, object], timeout: float) -> Any:
         raise OwnerCallFailed("not_started", "no helper in this office")
@@ -245,7 +245,7 @@ class Office:
         await self.users.begin()
         helpers, recorder = NoHelpers(), EventRecorder(registry, clock, self.log)
         tracker = AgentTracker(fleet, NotifySockets(notify), clock, self.log)
-        tracker.look_soon = self._look  # type: ignore[method-assign] # counted here, and nobody sweeps
+        tracker.look_soon = self._look  # type: ignore[method-assign] # counted here, and there are no sweeps
         admission = Admission(self.users, clock, metrics, self.log)
         registrar = Registrar(fleet, registry, clock, self.settings, tracker, admission, recorder)
         forwarder = Forwarder()
@@ -258,7 +258,7 @@ class Office:
             registry=registry,
             registrar=registrar,
             recorder=recorder,
-            kills=kills,
+            kill_worker=kills,
             holds=holds,
             safeguards=Safeguards(self.settings, registry, clock, holds, self.log, self.users),
             reaper=cast("Reaper", NothingLeft()),
@@ -342,7 +342,7 @@ class Office:
             status, answer = self.ask_as(uid, "POST", "/v1/agents", whole)
         assert status == 201, answer
         if found:
-            here = Identity(HOST, boot_id(), 4_000_000, 1)  # nobody: beyond what the kernel gives here
+            here = Identity(HOST, boot_id(), 4_000_000, 1)  # no process: beyond what the kernel gives here
             agent = self.context.fleet.get(str(answer["agent_id"]))
             assert agent is not None
             agent.tree.members = (TreeMember(here, 1, ME if uid is None else uid, "agent", "S", "marker"),)

@@ -1,4 +1,4 @@
-"""What is kept of those who ask, with the bounds that keep it small."""
+"""What is kept of callers, with the bounds that keep it small."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +34,7 @@ def test_a_refusal_is_counted_each_time_and_logged_once_a_minute() -> None:
     assert b'denied_total{route="/kill"} 5.0' in callers.metrics.text()
 
 
-def test_who_owes_too_much_names_nobody_more() -> None:
+def test_a_user_that_owes_too_much_may_name_no_more_targets() -> None:
     """Admins pay nothing."""
     callers, _, _ = made(owes=lambda uid: 60.0, refused=lambda *_: None, user_of=lambda uid: uid)
     with pytest.raises(Limited):

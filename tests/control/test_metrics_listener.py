@@ -50,7 +50,7 @@ async def ask(port: int, request: str = "GET /metrics", host: str = "127.0.0.1")
 
 
 def test_figures_come_over_tcp_and_nothing_else_does() -> None:
-    """Whoever reaches the port sees no agent and ends none."""
+    """A client of the port sees no agent and kills none."""
 
     async def story() -> None:
         async with scraper() as made:
@@ -103,7 +103,7 @@ def test_a_port_that_is_taken_is_said_once_and_taken_when_it_is_free(begin: Begi
 
 
 def test_the_address_changes_while_running() -> None:
-    """As a reload does it: the old port is closed, an empty word closes all."""
+    """As a reload does it: the old port is closed, an empty value closes all."""
 
     async def story() -> None:
         async with scraper() as made:
@@ -147,8 +147,8 @@ def test_strangers_cost_neither_descriptors_nor_log_lines(
     assert [line["event"] for line in lines(out)] == ["metrics.listening"]
 
 
-def test_who_asks_without_end_is_answered_a_few_times_a_second(begin: Begin, out: TextIO) -> None:
-    """Nothing says who it is. Seen at bc51ea4: one user with 32 clients had root's `kill` take 4.8 s, `status` 0.7."""
+def test_a_client_that_asks_without_end_is_answered_a_few_times_a_second(begin: Begin, out: TextIO) -> None:
+    """Its user is unknown. Seen at bc51ea4: one user with 32 clients had root's `kill` take 4.8 s, `status` 0.7."""
     sink = begin("info", "json", stream=out)
 
     async def one(port: int) -> int:

@@ -1,4 +1,4 @@
-"""Who speaks on a connection, by the kernel's word, and how many he may hold: nobody takes them from another."""
+"""The user behind a connection, as the kernel says, and how many one may hold: none takes them from another."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from watchdog.core.admission import LimitKind
 
 
 def test_the_kernel_tells_who_connects(office: Office) -> None:
-    """uid, gid and pid of a peer are its own; whoever runs the daemon is its admin."""
+    """uid, gid and pid of a peer are its own; the user that runs the daemon is its admin."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         peer = peer_of(ours)
@@ -23,7 +23,7 @@ def test_the_kernel_tells_who_connects(office: Office) -> None:
 
 
 def test_thirty_two_connections_are_the_most_of_one_uid(office: Office) -> None:
-    """The 33rd is told so at once; when one closes the next is served."""
+    """The 33rd is refused at once; when one closes the next is served."""
     held = [office.connect() for _ in range(PER_UID)]
     # A connection counts when it is accepted: wait until all are.
     extra = office.connect()
@@ -47,7 +47,7 @@ def follow(office: Office) -> socket.socket:
 
 
 def test_followers_take_no_place_from_those_who_beat(office: Office) -> None:
-    """32 of one uid may follow beside its 32 other connections; the next one is told why it may not."""
+    """32 of one uid may follow beside its 32 other connections; the next one gets the reason why it may not."""
     office.register("alpha")
     followers = [follow(office) for _ in range(FOLLOWERS)]
     held = [office.connect() for _ in range(PER_UID - 1)]
@@ -71,7 +71,7 @@ def test_followers_take_no_place_from_those_who_beat(office: Office) -> None:
         connection.close()
 
 
-def test_nobody_is_judged_silent_whose_connections_were_refused(office: Office) -> None:
+def test_no_agent_is_judged_silent_whose_connections_were_refused(office: Office) -> None:
     """What was refused may have been a heartbeat; the next one that comes through makes it as before."""
     office.register("alpha", stall_after_seconds=120)
     held = [office.connect() for _ in range(PER_UID)]
@@ -94,7 +94,7 @@ def test_refusing_one_user_says_nothing_of_another(office: Office) -> None:
         office.agent("his").heartbeat.silence.hindrance.channel_lost,
         office.agent("hers").heartbeat.silence.hindrance.channel_lost,
     ) == (True, False)
-    office.on_loop(lambda: office.context.unheard(0))  # root may have spoken for anybody
+    office.on_loop(lambda: office.context.unheard(0))  # root may have beaten for any agent
     assert office.agent("hers").heartbeat.silence.hindrance.channel_lost
 
 
@@ -133,7 +133,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
 
 
 @pytest.mark.parametrize("word", [b"", b"GET /v1/sta", b"POST /v1/kill HTTP/1.1\r\nHost: x\r\n"], ids=range(3))
-def test_who_does_not_finish_its_request_is_cut(impatient: Office, word: bytes) -> None:
+def test_a_client_that_does_not_finish_its_request_is_cut(impatient: Office, word: bytes) -> None:
     """No first byte, or a head that never ends: the connection is ended, its place is free."""
     connection = impatient.connect()
     connection.sendall(word)
@@ -143,7 +143,7 @@ def test_who_does_not_finish_its_request_is_cut(impatient: Office, word: bytes) 
 
 
 def test_a_trickle_of_bytes_does_not_move_the_deadline(impatient: Office) -> None:
-    """One byte now and then keeps nobody in."""
+    """One byte now and then keeps no connection open."""
     connection = impatient.connect()
     connection.settimeout(0.05)
 
@@ -172,7 +172,7 @@ def test_follow_outlives_the_request_deadline(impatient: Office) -> None:
 
 
 @as_root
-def test_who_connects_too_often_is_hung_up_on(office: Office) -> None:
+def test_a_client_that_connects_too_often_is_hung_up_on(office: Office) -> None:
     """Told why, and without a task of the loop; root is let in, and the agents of that user are not judged silent."""
     alpha = office.register("alpha", ALICE)
     bucket = office.on_loop(lambda: office.context.callers.admission._bucket(ALICE, LimitKind.CONNECTIONS)[0])

@@ -1,4 +1,4 @@
-"""Agents of other hosts in the same registry: who may see and order what of them, and by which words."""
+"""Agents of other hosts in the same registry: who may see and order what of them, and how they are named."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ def requests(office: Office, agent_id: str = FAR) -> list[tuple[str, Reason, str
 
 
 @pytest.mark.parametrize("target", [f"far@{OTHER}", "far@0123", "ffffffff@0123", FAR, "all@0123"])
-def test_whoever_is_elsewhere_is_named_with_his_host_or_by_his_id(far: Office, target: str) -> None:
+def test_an_agent_elsewhere_is_named_with_its_host_or_by_its_id(far: Office, target: str) -> None:
     """The worker of this host gets nothing to do; the order is one row, however often it is asked for."""
     for _ in range(2):
         status, answer = far.ask("POST", "/v1/kill", {"targets": [target]})
@@ -42,7 +42,7 @@ def test_whoever_is_elsewhere_is_named_with_his_host_or_by_his_id(far: Office, t
     assert far.worker.asked == []
 
 
-def test_who_does_not_want_to_wait_is_told_that_it_is_committed(far: Office) -> None:
+def test_a_caller_that_does_not_wait_learns_that_it_is_committed(far: Office) -> None:
     """As with an agent of this host."""
     status, answer = far.ask("POST", "/v1/stop", {"targets": ["far@0123"], "wait": False})
     assert (status, answer["success"]) == (200, True)
@@ -50,8 +50,8 @@ def test_who_does_not_want_to_wait_is_told_that_it_is_committed(far: Office) -> 
     assert [reason for _, reason, _ in requests(far)] == [Reason.STOP]
 
 
-def test_words_that_fit_nobody_say_what_would(far: Office) -> None:
-    """A name of another host without its host, a host that nobody has, a host that two have."""
+def test_a_target_that_fits_no_agent_is_answered_with_what_would(far: Office) -> None:
+    """A name of another host without its host, an unknown host, a host that two match."""
     office = far
     status, answer = office.ask("POST", "/v1/kill", {"targets": ["far"]})
     assert (status, answer["error"]) == (404, "agent_not_found")
@@ -102,7 +102,7 @@ def test_a_hold_elsewhere_is_a_row_and_keeps_orders_away(far: Office) -> None:
 
 @pytest.mark.skipif(not ROOT, reason="needs root: namespaces, or acting as another uid")
 def test_other_hosts_are_for_root_and_admins(far: Office) -> None:
-    """The same uid there may be another person: he sees what everybody may know, and acts on nobody."""
+    """The same uid there may be another person: that user sees what all may know, and acts on no agent."""
     add(far, "a" * 32, "mine", OTHER)
     far.on_loop(lambda: far.context.registry.agent_details.drop_owner("a" * 32, ALICE, far.context.now()))
     asks: list[Callable[[], tuple[int, dict[str, object]]]] = [

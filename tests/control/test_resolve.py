@@ -5,8 +5,8 @@ from watchdog.core.process import Identity
 from watchdog.processes.identity import boot_id
 
 
-def test_who_has_no_pid_is_refused_with_the_hint_stop(office: Office) -> None:
-    """Nobody can be proved dead; `stop` closes it. One whose tree a scan has found is ended."""
+def test_an_agent_without_a_pid_is_refused_with_the_hint_stop(office: Office) -> None:
+    """Nothing can be proved dead; `stop` closes it. An agent whose tree a scan has found is killed."""
     office.register("alpha", found=False, tags=["x"])
     for target in ("alpha", "tag:x"):
         _, answer = office.ask("POST", "/v1/kill", {"targets": [target]})
@@ -19,7 +19,7 @@ def test_who_has_no_pid_is_refused_with_the_hint_stop(office: Office) -> None:
 
 
 def test_a_pid_that_is_no_agents_is_refused_with_a_hint(office: Office) -> None:
-    """It is told what would make it one."""
+    """The answer says how to register it."""
     stranger = office.process()
     _, answer = office.ask("POST", "/v1/kill", {"targets": [str(stranger)]})
     assert answer["error"] == "process_not_found"

@@ -1,4 +1,4 @@
-"""Who may do what, and that nobody can stop the others: rights, limits, hostile clients, errors."""
+"""Who may do what, and that no user can stop the others: rights, limits, hostile clients, errors."""
 
 import asyncio
 import grp
@@ -40,7 +40,7 @@ def received(connection: socket.socket) -> bytes:
 def test_a_socket_that_vanishes_while_it_is_opened_leaves_no_descriptor(
     office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody removes it between bind and stat; the sweeps try again, and each try would cost one."""
+    """It is removed between bind and stat; the sweeps try again, and each try would cost one."""
     made, bind = [], server.bind
 
     def disturbed(path: str) -> socket.socket:
@@ -100,7 +100,7 @@ def test_two_people_cannot_touch_each_others_agents(office: Office) -> None:
     assert isinstance(answer, dict) and answer["results"][0]["error"] == "permission_denied"
     _, answer = bob("POST", "/v1/cancel", {"targets": ["T-1"]})
     assert isinstance(answer, dict) and answer["results"][0]["error"] == "permission_denied"
-    for route in ("hold", "unhold", "reload"):  # what is everybody's
+    for route in ("hold", "unhold", "reload"):  # on what all users share
         assert bob("POST", f"/v1/{route}", {})[0] == 403, route
     assert bob("POST", "/v1/kill", {"targets": ["all"]})[0] == 200
     assert office.worker.ended == ["mine"]
@@ -128,7 +128,7 @@ def test_each_may_have_the_same_name_and_root_must_say_which(office: Office) -> 
 
 @as_root
 def test_root_registers_for_the_uid_that_the_process_has(office: Office) -> None:
-    """The owner is who runs it, not who registered it."""
+    """The owner is the user that runs it, not the one that registered it."""
     office.register("alpha", pid=office.process(ALICE))
     assert office.agent("alpha").reg.owner_uid == ALICE
     later = office.register("beta")
@@ -217,7 +217,7 @@ def test_a_body_that_is_nonsense_is_refused_as_such(office: Office, body: bytes)
     ],
     ids=["bytes", "long-line", "chunk", "header"],
 )
-def test_what_is_no_http_is_answered_in_json(office: Office, words: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_not_http_is_answered_in_json(office: Office, words: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """As every other error; no traceback in the log for it."""
     connection = office.connect()
     connection.sendall(words)
@@ -237,7 +237,7 @@ def test_a_body_over_64_kib_is_refused(office: Office) -> None:
     assert "65536" in answer["message"]
 
 
-def test_a_fault_of_ours_is_told_and_harms_nobody_else(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_is_logged_and_harms_no_other_request(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """500 without a traceback for the client, one line in the log, and the next request is served."""
 
     def broken(agent_id: str, uid: int) -> str:
@@ -300,7 +300,7 @@ def test_a_user_that_asks_too_often_is_told_when_to_try_again(office: Office) ->
 
 @as_root
 def test_a_second_request_of_a_connection_is_paid_for_too(office: Office) -> None:
-    """Nobody gets a hundred for the price of one by keeping a connection, or by a first line that comes in pieces."""
+    """No user gets a hundred for the price of one by keeping a connection, or by a first line that comes in pieces."""
     code = """
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(sys.argv[1])
@@ -340,7 +340,7 @@ print(ask(b"GET /v1/st", b"atus HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\
 
 @as_root
 def test_what_a_request_makes_us_look_at_is_paid_for(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name, whether somebody has it or not. Who owes already is refused before that."""
+    """Each name, whether an agent has it or not. A user that owes already is refused before that."""
     charged: list[tuple[int, float]] = []
     monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
     monkeypatch.setattr(type(office.context.callers), "charge_answer", lambda *_: 0.0)
@@ -372,7 +372,7 @@ def test_each_further_agent_that_is_removed_is_paid_for(office: Office, monkeypa
 
 @as_root
 def test_the_look_that_a_dry_run_asks_for_is_paid_for(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As much as by `reap`; where nobody is meant there is no look, and root pays for none."""
+    """As much as by `reap`; if no agent is meant there is no look, and root pays for none."""
     office.register("alpha", ALICE, queued=True)
     charged: list[tuple[int, float]] = []
     monkeypatch.setattr(office.context.callers.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
@@ -411,7 +411,7 @@ def test_a_hold_that_says_the_same_again_changes_nothing(office: Office) -> None
 
 
 @as_root
-def test_nobody_can_squat_anothers_temp_dir(office: Office) -> None:
+def test_no_user_can_squat_anothers_temp_dir(office: Office) -> None:
     """A place that a stranger names is not taken from its owner: no hook of the stranger's could remove it."""
     office.register("squatter", BOB, temp_dir="/tmp/of-alice")
     office.register("alpha", ALICE, temp_dir="/tmp/of-alice")

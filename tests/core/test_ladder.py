@@ -11,10 +11,15 @@ from watchdog.core.agent import Policy
 from watchdog.core.kill import Polite, Step
 from watchdog.core.ladder import (
     END_PHASE,
+    OUTRUN,
+    RESEND,
+    ROW,
     STOP_LIMIT,
     LadderState,
+    Looks,
     Move,
     Next,
+    acted,
     asked,
     next_rung,
     next_step,
@@ -349,3 +354,70 @@ def test_each_step_comes_when_the_one_before_it_had_its_time(
 ) -> None:
     """From the policy's first step to its last, each once."""
     assert next_rung(Policy(ladder=ladder), reached, timedelta(seconds=waited)) is next_
+
+
+def test_after_a_signal_nothing_that_was_seen_is_fresh_and_the_end_phase_begins_once() -> None:
+    """Each KILL ends its round; a wait changes nothing that was seen."""
+    seen = replace(KILL, fresh=True, stable=True)
+    assert not acted(seen, Move.TERM_MAIN, 100).fresh and acted(seen, Move.TERM_MAIN, 100).main_asked
+    assert acted(seen, Move.WAIT, 100).stable
+    frozen = acted(seen, Move.FREEZE, 110)
+    assert (frozen.fresh, frozen.stable, frozen.killing_since, frozen.round_since) == (False, False, 110, 110)
+    stopped = acted(frozen, Move.STOP, 111)
+    assert (stopped.killing_since, stopped.round_since) == (110, 110)
+    killed = acted(stopped, Move.KILL, 112)
+    assert (killed.killing_since, killed.round_since, killed.killed_until) == (110, None, 112 + RESEND)
+
+
+# -- what proves a tree dead; case Q9: a relay of processes, each of which starts the next and ends
+
+
+def looks(*found_by_each: str) -> Looks:
+    """Scans: `n` found a new process, `a` a known one alive, `-` nothing; with `~` incomplete, with `?` one was
+    lost.
+    """
+    found = Looks()
+    for look in found_by_each:
+        found = found.after(new=look == "n", alive=look == "a", whole=look != "~", lost=look == "?")
+    return found
+
+
+def test_one_empty_scan_is_proof_for_a_tree_that_starts_nothing() -> None:
+    """The normal case: the first scan finds all processes new and alive."""
+    assert looks("n", "a", "-").prove
+    assert looks("-").prove
+    assert looks("n", "~").prove
+    assert not looks("n", "a").prove
+
+
+def test_one_empty_scan_after_new_processes_were_found_is_no_proof() -> None:
+    """Several in a row are; if scans are incomplete, more of them."""
+    relay = ("n", "n", "-", "n", "-")
+    assert not looks(*relay).prove
+    assert looks(*relay, *["-"] * (ROW - 1)).prove
+    assert not looks(*relay, *["~"] * 5).prove
+    assert looks(*relay, *["~"] * 3 * ROW).prove
+
+
+def test_a_scan_that_lost_a_process_is_no_proof_even_if_none_was_new_before() -> None:
+    """Seen at a load of 25: the first scan found only the main process and missed its relay."""
+    assert not looks("n", "?").prove
+    assert not looks("n", "?", "-", "-").prove
+    assert looks("n", "?", "-", "-", "-").prove
+    assert looks("n", *["?"] * 3 * ROW).prove
+
+
+def test_those_that_replace_themselves_count_as_alive() -> None:
+    """Otherwise it would scan for ever and send nothing."""
+    assert not looks("n", *["n"] * OUTRUN).outrun
+    assert looks("n", *["n"] * (OUTRUN + 1)).outrun
+    assert looks("n", *["n", "-"] * (OUTRUN + 1)).outrun
+    assert not looks("n", *["n"] * (OUTRUN + 1), "a").outrun
+
+
+def test_processes_that_replaced_themselves_until_they_were_killed_are_dead() -> None:
+    """Seen on a busy host: all were killed at once, so no scan found one alive, and `outrun` stayed True for ever."""
+    relay = ("n", *["n"] * (OUTRUN + 1))
+    assert looks(*relay, "-", "-").outrun
+    killed = looks(*relay, *["-"] * ROW)
+    assert (killed.prove, killed.outrun) == (True, False)

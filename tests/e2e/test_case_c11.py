@@ -41,7 +41,6 @@ from watchdog.kill.ask import StopRequest
 from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
 from watchdog.kill.evidence import EvidenceCollector
-from watchdog.kill.terminate import Terminator
 from watchdog.kill.worker import KillStages, KillWorker
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
@@ -115,7 +114,8 @@ class Bench:
             EvidenceCollector(self.clock, holds, self.owners, panes, watched),
             StopRequest(self.registry, self.clock, holds, self.owners, self.recorder),
             Claim(self.registry, self.clock, self.tracker, holds, self.fleet),
-            Terminator(scanner, self.clock, self.fleet),
+            self.fleet,
+            scanner,
             Close(self.registry, self.clock, self.tracker, cleanup, self.recorder, metrics, self.owners),
         )
         users = Users(self.clock, self.log)

@@ -25,7 +25,7 @@ from watchdog.processes import cgroups, identity
 from watchdog.processes.signals import Guard
 
 HOST = identity.this_host(None)
-A = f"a-{os.getpid()}"  # the agent: whoever carries another worker's marker is not its own
+A = f"a-{os.getpid()}"  # the agent: a process with another test worker's marker is not its own
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
 
@@ -43,7 +43,7 @@ class Scene:
         held.callback(executor.shutdown)
         self.scanner = ProcessScanner(self.fleet, executor, HOST)
         self.steps: list[str] = []
-        self.graces: list[tuple[float, bool]] = []  # when each that was told of began, and whether of all
+        self.graces: list[tuple[float, bool]] = []  # when each reported grace started, and whether all had TERM
         self.sent: list[tuple[str, list[int]]] = []
         self.before: dict[str, Callable[[], None]] = {}
         self.started: list[subprocess.Popen[bytes]] = []

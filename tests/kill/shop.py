@@ -35,7 +35,6 @@ from watchdog.kill.ask import StopRequest
 from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
 from watchdog.kill.evidence import EvidenceCollector
-from watchdog.kill.terminate import Terminator
 from watchdog.kill.worker import KillStages, KillWorker
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
@@ -55,7 +54,7 @@ AGENT = secrets.token_hex(16)  # what other tests start beside us may carry a fi
 
 
 class Delayed(AsyncRegistry):
-    """Does something else just before its next write by that method: the delay in which an agent speaks."""
+    """Does something else just before its next write by that method: the delay in which an agent beats."""
 
     before: tuple[str, Callable[[], object]] | None = None
     claims = 0
@@ -89,17 +88,18 @@ class Shop:
         held.callback(executor.shutdown)
         self.tracker = AgentTracker(self.fleet, NotifySockets(str(directory)), self.clock, log)
         self.owners, self.holds = HelperPool(), Holds()
-        recorder = EventRecorder(self.registry, self.clock, log)
+        self.recorder = recorder = EventRecorder(self.registry, self.clock, log)
         cleanup = CleanupRunner(self.settings, self.owners, self.registry, self.clock, recorder, self.fleet)
         metrics = Metrics()
         self.users, self.watched = Users(self.clock, log), WatchedTime(self.settings, self.fleet, self.clock)
         panes, scanner = Panes(self.registry, self.owners), ProcessScanner(self.fleet, executor, HOST)
 
-        stages = KillStages(
+        self.stages = stages = KillStages(
             EvidenceCollector(self.clock, self.holds, self.owners, panes, self.watched),
             StopRequest(self.registry, self.clock, self.holds, self.owners, recorder),
             Claim(self.registry, self.clock, self.tracker, self.holds, self.fleet),
-            Terminator(scanner, self.clock, self.fleet),
+            self.fleet,
+            scanner,
             Close(self.registry, self.clock, self.tracker, cleanup, recorder, metrics, self.owners),
         )
         self.worker = KillWorker(self.settings, self.registry, self.clock, stages, recorder, self.users)

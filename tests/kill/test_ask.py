@@ -1,4 +1,4 @@
-"""An agent that is asked to end by itself: who is waited for, and what calls that off."""
+"""An agent that is asked to exit: when it is waited for, and what withdraws the order."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ from watchdog.core.kill import KillOptions, Reason, Step
 
 
 @pytest.mark.parametrize("what", ["a beat", "a hold", "doubt"])
-def test_what_speaks_for_an_agent_calls_off_an_order_that_still_asks(tmp_path: Path, what: str) -> None:
+def test_a_beat_a_hold_and_doubt_withdraw_an_order_that_still_asks(tmp_path: Path, what: str) -> None:
     """At once, not when its time is over; its beats are not answered with `stop` any more."""
 
     async def story() -> None:
@@ -36,7 +36,7 @@ def test_what_speaks_for_an_agent_calls_off_an_order_that_still_asks(tmp_path: P
 
 @pytest.mark.parametrize("options", [ASK, replace(ASK, only_ask=True)])
 def test_a_person_who_says_kill_is_not_put_off_by_a_ladder(tmp_path: Path, options: KillOptions) -> None:
-    """The daemon's order that asks becomes his: no beat, no doubt and no end of the ladder calls it off."""
+    """The daemon's order that asks becomes the person's: no beat, doubt or end of the ladder withdraws it."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -52,8 +52,8 @@ def test_a_person_who_says_kill_is_not_put_off_by_a_ladder(tmp_path: Path, optio
 
 
 @pytest.mark.parametrize("state", [State.IDLE, State.WAITING, State.DONE])
-def test_who_hears_and_says_that_he_rests_is_not_waited_for(tmp_path: Path, state: State) -> None:
-    """His tool call is over: the order goes on, after the moment in which a program that ran one prompt ends itself."""
+def test_an_agent_that_hears_and_reports_rest_is_not_waited_for(tmp_path: Path, state: State) -> None:
+    """Its tool call is over: the order continues, after the moment in which a program that ran one prompt exits."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):

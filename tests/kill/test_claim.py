@@ -31,7 +31,7 @@ def test_a_beat_while_the_order_is_being_committed_withdraws_it(tmp_path: Path) 
 
 
 def test_a_beat_between_the_look_and_the_order_withdraws_it(tmp_path: Path) -> None:
-    """Writing a sweep and the orders of others takes time, in which an agent may speak."""
+    """Writing a sweep and other orders takes time, in which an agent may beat."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -49,7 +49,7 @@ def test_a_beat_between_the_look_and_the_order_withdraws_it(tmp_path: Path) -> N
 def test_a_hold_before_the_first_signal_calls_any_order_off(
     tmp_path: Path, while_writing: str, by: str, on_all: bool
 ) -> None:
-    """Whoever gave the order, however far it has come; the agent is then what it was."""
+    """Whoever ordered it and however far it has come; the agent is then what it was."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -60,7 +60,7 @@ def test_a_hold_before_the_first_signal_calls_any_order_off(
             outcome = await made.worker.finished(order, 20)
 
             assert outcome is not None and "held before the first signal: debugging" in str(outcome["message"])
-            assert await made.worker.finished(order, 0) == outcome, "who asks later reads it from the registry"
+            assert await made.worker.finished(order, 0) == outcome, "a later caller gets it from the registry"
             assert (await made.told(agent))[1] == ["withdrawn"]
             assert (agent.status, agent.ending.request_id, process.poll()) == (Status.STARTING, None, None)
 
@@ -68,7 +68,7 @@ def test_a_hold_before_the_first_signal_calls_any_order_off(
 
 
 @pytest.mark.parametrize(("word", "event"), [(True, "agent.recovered"), (False, "agent.spared")])
-def test_only_a_word_of_its_own_is_an_agents_recovery(tmp_path: Path, word: bool, event: str) -> None:
+def test_only_a_beat_of_its_own_is_an_agents_recovery(tmp_path: Path, word: bool, event: str) -> None:
     """Sibling of P15: an order that a hold calls off after its claim says nothing of how the agent is."""
 
     async def story() -> None:
@@ -88,7 +88,7 @@ def test_only_a_word_of_its_own_is_an_agents_recovery(tmp_path: Path, word: bool
 def test_its_word_before_the_first_signal_calls_off_what_the_want_of_one_asked_for(
     tmp_path: Path, while_writing: str, reason: Reason
 ) -> None:
-    """Its first heartbeat comes after all; or who said `done` has got more to do. To say `done` again is no word."""
+    """Its first beat arrives after all, or one that was `done` reports work again. Another `done` does not count."""
     failed = reason is Reason.FAILED_TO_START
 
     async def story() -> None:
@@ -127,7 +127,7 @@ def test_a_hold_on_all_binds_the_daemon_and_no_operator(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reason", [Reason.STALLED, Reason.FAILED_TO_START, Reason.LINGERING])
 def test_a_claim_that_a_dead_daemon_left_is_judged_anew(tmp_path: Path, reason: Reason) -> None:
-    """It died between the claim and the first look: the row says ending. What he says may only be on its way."""
+    """It died between the claim and the first look: the row says ending. Beats may still be on their way."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -165,8 +165,10 @@ def test_a_claim_that_a_dead_daemon_left_is_judged_anew(tmp_path: Path, reason: 
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["row closed", "observe"])
-def test_whom_a_killed_daemon_had_stopped_goes_on_when_his_order_does_not(tmp_path: Path, closed: bool) -> None:
-    """It died between STOP and KILL. Since then somebody closed the row, or the daemon is told to observe only."""
+def test_a_process_that_a_killed_daemon_had_stopped_continues_when_its_order_does_not(
+    tmp_path: Path, closed: bool
+) -> None:
+    """It died between STOP and KILL. Since then the row was closed by others, or the daemon only observes."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -199,8 +201,8 @@ def test_whom_a_killed_daemon_had_stopped_goes_on_when_his_order_does_not(tmp_pa
     asyncio.run(story())
 
 
-def test_an_agent_whose_row_somebody_else_closed_is_watched_no_longer(tmp_path: Path) -> None:
-    """One order finds it out; nobody is signalled, and no look orders the next."""
+def test_an_agent_whose_row_was_closed_by_others_is_no_longer_watched(tmp_path: Path) -> None:
+    """One order finds that; no signal is sent, and no sweep orders another kill."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):

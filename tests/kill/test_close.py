@@ -1,4 +1,4 @@
-"""How an end is told: of whom nobody knew a process, of one that its `run` did not see, of what lives on."""
+"""How an end is reported: of an agent without a known process, one whose `run` saw nothing, one that lives on."""
 
 import os
 
@@ -9,8 +9,7 @@ from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Identity
 from watchdog.kill.close import message_of, status_of, survivors_outcome, task_of
-from watchdog.kill.order import KillOrder
-from watchdog.kill.progress import KillProgress
+from watchdog.kill.order import KillOrder, KillProgress
 from watchdog.kill.terminate import TerminationResult
 
 
@@ -19,7 +18,7 @@ def agent(identity: Identity | None = None, source: str = "register") -> Agent:
     return Agent(reg, Policy(), Status.RUNNING)
 
 
-def test_an_agent_that_told_no_process_is_not_said_to_have_lost_one() -> None:
+def test_an_agent_that_registered_no_process_is_not_reported_to_have_lost_one() -> None:
     """`remove` and `stop` of it: "no process was left to kill" sounds as if one had run."""
     told = [
         message_of(KillOrder("r", who, Reason.STOP, KillOptions(), "uid 0", "removed", 0), KillProgress())
@@ -35,13 +34,13 @@ def test_an_agent_that_told_no_process_is_not_said_to_have_lost_one() -> None:
         ("run", 1, None, Status.FAILED),
         ("run", None, 9, Status.FAILED),
         ("run", None, None, Status.FAILED),
-        ("register", None, None, Status.COMPLETED),  # nobody was to see it: before Linux 6.15 nobody ever does
+        ("register", None, None, Status.COMPLETED),  # no parent was to see it: before Linux 6.15 nothing ever does
     ],
 )
 def test_a_success_that_its_run_did_not_see_is_none(
     source: str, code: int | None, number: int | None, status: Status
 ) -> None:
-    """Who has a `run` has a witness; one that is silent was killed too."""
+    """The `run` of an agent is its witness; one that reports nothing was killed too."""
     who = agent(source=source)
     who.exit.code, who.exit.signal, who.exit.source = code, number, "as somebody says"
     order, progress = KillOrder("r", who, Reason.GONE, KillOptions(), "daemon", "gone", 0), KillProgress()
@@ -52,7 +51,7 @@ def test_a_success_that_its_run_did_not_see_is_none(
 
 
 def test_what_may_not_be_signalled_says_whose_right_was_missing() -> None:
-    """Only where root could: that is who is to order it."""
+    """Only if root could signal it, so that root can order it."""
     who = agent()
     order = KillOrder("r", who, Reason.OPERATOR, KillOptions(by_root=True), "uid 0", "w", 0)
     result = TerminationResult(reason="not_permitted", unseen=(9, 7))
@@ -65,7 +64,7 @@ def test_what_may_not_be_signalled_says_whose_right_was_missing() -> None:
 
 
 def test_the_task_of_an_agent_is_what_became_of_its_work() -> None:
-    """Cancelled by whoever said so; completed where the work was done; else as the policy says, or failed."""
+    """Cancelled by the one who ordered that; completed if the work was done; else as the policy says, or failed."""
     who = agent()
     order = KillOrder("r", who, Reason.STALLED, KillOptions(), "daemon", "silent", 0)
     assert task_of(order, Status.KILLED, "m") == (who.policy.task_status, "Agent killed: silent")

@@ -1,4 +1,4 @@
-"""What holds the daemon's own kills back: told once, believed for so long, lifted by an operator."""
+"""What holds the daemon's own kills back: logged once, in force for a limited time, lifted by an operator."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -56,7 +56,7 @@ class Bench:
         self.restraint.note_sweep(INTERVAL)
 
     def sweep(self, *, after: float = INTERVAL, slept: float = 0, step: float = 0, silent: float = 0) -> Veto | None:
-        """What speaks for the silent at the next look."""
+        """What holds back kills for silence at the next look."""
         self.clock.at += after
         self.clock.slept += slept
         self.clock.stepped += step
@@ -99,7 +99,7 @@ def stalled(name: str, uid: int = 0) -> Look:
     ids=["a gap", "a suspend", "an hour back", "a year on"],
 )
 def test_after_a_gap_a_suspend_or_a_set_clock_no_kill_for_two_intervals(what: dict[str, float], missed: bool) -> None:
-    """We have only just begun to look again; what was missed gives everybody a fresh limit."""
+    """We have only just begun to look again; beats that were missed give each agent a fresh limit."""
     bench = Bench()
     assert bench.sweep() is None
     assert bench.sweep(**what) is Veto.UNSETTLED
@@ -214,7 +214,7 @@ def test_an_agent_that_was_held_back_for_long_enough_is_no_sign_once_it_is_kille
     ("cpu", "memory", "load", "held"),
     [
         (95.0, 0.0, 4.0, True),
-        (95.0, 0.0, 1.9, False),  # three programs that spin on two cores starve nobody
+        (95.0, 0.0, 1.9, False),  # three programs that spin on two cores starve no other
         (89.0, 0.0, 9.0, False),
         (None, None, 4.0, True),
         (None, None, 3.9, False),

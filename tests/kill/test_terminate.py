@@ -1,4 +1,4 @@
-"""One tree is ended whole: real processes that fork, restart, stop, and turn out to be somebody else's."""
+"""A whole tree is killed: real processes that fork, restart, stop, and turn out to be another agent's."""
 
 import asyncio
 import os
@@ -12,9 +12,10 @@ from tests.kill.scene import DEAF, A, Scene, state
 from tests.processes.conftest import needs_root, pending
 from tests.world import alive, wait_for
 from watchdog.core.kill import Polite
+from watchdog.kill.terminate import Grace
 
 
-def test_a_term_handler_that_forks_20_and_a_saver_leaves_nobody(scene: Scene) -> None:
+def test_a_term_handler_that_forks_20_and_a_saver_leaves_no_process(scene: Scene) -> None:
     """Each of the 20 ignores TERM, the saver is a daemon in a session of its own."""
     agent = scene.python(
         """
@@ -60,7 +61,7 @@ while True:
 
 
 def test_what_a_killed_daemon_had_stopped_is_ended_without_another_grace(scene: Scene) -> None:
-    """Its intent told who; one of them is another agent's by now, and goes on."""
+    """Its last intent names them; one of them is another agent's by now, and continues."""
     agent = scene.python(
         'child = subprocess.Popen(["sleep", "1000"]); print(child.pid, file=open("up", "w"))\ntime.sleep(1000)'
     )
@@ -142,8 +143,8 @@ time.sleep(1000)
 
 
 @needs_root
-def test_whoever_may_not_be_signalled_is_told_and_the_others_end(scene: Scene) -> None:
-    """A daemon of somebody's own, and a child of his agent that runs as root by now."""
+def test_a_process_that_may_not_be_signalled_is_reported_and_the_others_end(scene: Scene) -> None:
+    """A user's own daemon, and a child of that user's agent that runs as root by now."""
     agent = scene.python(
         DEAF
         + """
@@ -224,7 +225,7 @@ def save(name, seconds):
 def test_each_has_one_whole_grace_from_its_own_term(
     scene: Scene, main: float | None, child: float, polite: Polite
 ) -> None:
-    """Case P7: a deaf main process must not cost the child, which is told later, what it holds."""
+    """Case P7: a deaf main process must not cost the child, which gets TERM later, what it holds."""
     grace = 4.0
     own = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if main is None else f'save("main", {main * grace})'
     agent = scene.python(
@@ -253,8 +254,8 @@ while True:
 
 
 @pytest.mark.parametrize("polite", Polite)
-def test_who_is_started_in_the_grace_is_told_once_and_has_a_whole_one(scene: Scene, polite: Polite) -> None:
-    """The sibling: a saver that a handler starts got no TERM at all. Nobody gets a second one ("now!")."""
+def test_a_process_started_in_the_grace_gets_term_once_and_has_a_whole_one(scene: Scene, polite: Polite) -> None:
+    """The sibling: a saver that a handler starts had got no TERM at all. No process gets a second one ("now!")."""
     agent = scene.python(
         SAVES
         + """
@@ -287,7 +288,7 @@ def test_a_tree_that_obeys_costs_no_word_of_its_grace(scene: Scene) -> None:
 
 
 def test_no_grace_is_told_of_whom_no_term_could_reach(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later attempt that may signal him gives him TERM and all of it, not what is left of somebody else's."""
+    """A later attempt that may signal it gives it TERM and a whole grace, not what is left of another's."""
     agent = scene.python('subprocess.Popen(["sleep", "1000"])\nopen("up", "w")\ntime.sleep(1000)')
     assert agent.identity is not None
     main = agent.identity.pid, agent.identity.start_ticks
@@ -299,24 +300,24 @@ def test_no_grace_is_told_of_whom_no_term_could_reach(scene: Scene, monkeypatch:
 def test_a_grace_that_was_given_before_is_not_given_again(scene: Scene) -> None:
     """All had TERM 60 s ago, and 30 s were promised: KILL comes at once, and no second TERM."""
     agent = scene.python(DEAF + 'open("up", "w")\ntime.sleep(1000)')
-    ended = scene.end(agent, grace=30.0, termed=(time.monotonic() - 60, True), begun=True)
+    ended = scene.end(agent, grace=30.0, termed=Grace(time.monotonic() - 60, True), begun=True)
     assert (ended.reason, scene.left(), scene.graces) == (None, [], [])
     assert {name for name, _ in scene.sent} <= {"SIGSTOP", "SIGKILL"}
 
 
 def test_what_is_left_of_a_grace_is_given(scene: Scene) -> None:
-    """TERM goes out once more: it may be that who got it has started others since."""
+    """TERM is sent once more: processes that got it may have started others since."""
     agent = scene.python(
         'signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), open("saved", "w"), os._exit(0)))\n'
         'open("up", "w")\ntime.sleep(1000)'
     )
-    ended = scene.end(agent, grace=60.0, termed=(time.monotonic() - 10, True), begun=True)
+    ended = scene.end(agent, grace=60.0, termed=Grace(time.monotonic() - 10, True), begun=True)
     assert (ended.reason, {name for name, _ in scene.sent}) == (None, {"SIGTERM"})
     assert (scene.dir / "saved").exists()
 
 
 @pytest.mark.parametrize("late", ["term_main", "term_rest"])
-def test_whoever_gets_term_late_gets_the_time_to_obey_it(scene: Scene, late: str) -> None:
+def test_a_process_that_gets_term_late_gets_the_time_to_obey_it(scene: Scene, late: str) -> None:
     """A disk or a host that holds us up for longer than the grace: it counts from the TERM that goes out."""
     save = """
 def save(name):

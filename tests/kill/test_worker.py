@@ -1,8 +1,7 @@
-"""An order, from its request to its end: retried, taken up after a restart, told to whoever waits for it."""
+"""An order, from its request to its end: retried, resumed after a restart, its outcome given to all that wait."""
 
 import asyncio
 import contextlib
-import os
 import signal
 import sqlite3
 from dataclasses import replace
@@ -13,29 +12,25 @@ from typing import Any, cast
 import pytest
 
 from tests.cgroups import needs_v1, scratch
-from tests.kill.shop import AGENT, ASK, HOST, SETTINGS, asking, left_by_a_daemon, shop
+from tests.kill.shop import ASK, SETTINGS, asking, left_by_a_daemon, shop
 from watchdog.agents.agent import Agent
-from watchdog.agents.history import EventRecorder
-from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter
-from watchdog.core.agent import Policy, Registration, Status
+from watchdog.core.agent import Policy, Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.errors import RegistryUnavailable
 from watchdog.kill import worker
-from watchdog.kill.order import KillOrder
-from watchdog.kill.worker import OrderEvents
-from watchdog.processes import identity
-from watchdog.registry.async_registry import AsyncRegistry
-from watchdog.registry.registry import Registry
-from watchdog.telemetry.logger import get_logger
+from watchdog.kill.order import KillOrder, OpenOrder
+from watchdog.kill.worker import OrderRun
 
 OBSERVE = replace(SETTINGS, mode="observe")
 
 
 @pytest.mark.parametrize("by", ["daemon", "uid 0"])
 @pytest.mark.parametrize("where", ["asks", "waits for a slot", "is claimed"])
-def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: Path, by: str, where: str) -> None:
-    """However far an order has come that has signalled nobody: it is called off, and its agent is what it was."""
+def test_a_daemon_that_only_observes_from_now_on_kills_no_agent_and_closes_no_row(
+    tmp_path: Path, by: str, where: str
+) -> None:
+    """An order that has sent no signal is withdrawn, however far it has come, and its agent is what it was."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -67,7 +62,7 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
 
 
 def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: Path) -> None:
-    """It is tried neither by time nor when it goes; its row is not closed; then the order goes on at once."""
+    """It is not tried again, neither after a time nor when its process ends; afterwards the order continues at once."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -89,7 +84,7 @@ def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: 
 
             made.worker.apply(SETTINGS)
             async with asyncio.timeout(20):
-                while await made.told(agent) != (Status.FAILED, ["done"]):  # by somebody else's KILL
+                while await made.told(agent) != (Status.FAILED, ["done"]):  # by a KILL that was not ours
                     await asyncio.sleep(0.01)
 
     asyncio.run(story())
@@ -101,7 +96,7 @@ def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: 
 def test_the_daemons_order_becomes_the_persons_who_wants_the_same(
     tmp_path: Path, reason: Reason, ends: Status | None
 ) -> None:
-    """Stored, so that a daemon after it ends him as that person wanted, and does not judge him anew."""
+    """It is stored, so that a later daemon kills the agent as that person wanted, and does not judge it again."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, _):
@@ -120,8 +115,8 @@ def test_the_daemons_order_becomes_the_persons_who_wants_the_same(
     asyncio.run(story())
 
 
-def test_who_wants_no_cleanup_gets_none_though_an_order_was_open(tmp_path: Path) -> None:
-    """The daemon had ordered the same end a moment before; it is stored, for a daemon after it. So is his grace."""
+def test_a_request_without_cleanup_gets_none_though_an_order_was_open(tmp_path: Path) -> None:
+    """The daemon had ordered the same kill just before; the person's is stored for a later daemon, with its grace."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, _):
@@ -140,7 +135,7 @@ def test_who_wants_no_cleanup_gets_none_though_an_order_was_open(tmp_path: Path)
 def test_a_retry_of_what_cannot_be_ended_writes_no_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Twenty attempts and a daemon anew in between: no row more, no alarm. When it goes, its story ends as any."""
+    """Twenty attempts and a restart in between: no more rows, no alarm. Once it is dead, its history ends as any."""
     monkeypatch.setattr(worker, "BACK_OFF", (0.02,))
 
     async def story() -> None:
@@ -214,10 +209,8 @@ def test_what_is_frozen_is_unkillable_and_closes_as_soon_as_it_is_thawed(
         asyncio.run(story(group))
 
 
-def test_who_orders_a_kill_again_need_not_wait_for_the_next_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """He may have mended what was in the way."""
+def test_a_second_request_need_not_wait_for_the_next_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person may have removed what was in the way."""
     monkeypatch.setattr(worker, "BACK_OFF", (1000.0,))
 
     async def story() -> None:
@@ -261,13 +254,13 @@ def test_an_intent_that_the_registry_did_not_take_is_committed_before_the_act_al
             assert await made.worker.finished(order, 20) is not None
 
     asyncio.run(story())
-    assert steps == [("stop", True), ("stop", True)], "the first intent takes along whom the look has found"
+    assert steps == [("stop", True), ("stop", True)], "the first intent includes what the look has found"
 
 
 def test_an_end_that_the_registry_did_not_take_at_first_is_told_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where no hook is to be run the proof that all are dead is committed with all that follows; then it is told."""
+    """If no hook is to be run, the proof is committed with the closed row, and logged after that."""
     monkeypatch.setattr(worker, "BACK_OFF", (0.05,))
     saved: list[bool] = []
     caplog.set_level("INFO")
@@ -316,7 +309,7 @@ def test_an_order_is_not_tried_for_ever_when_only_what_follows_its_end_fails(
     asyncio.run(story())
 
 
-def test_who_orders_the_end_of_one_that_has_just_ended_hears_how(tmp_path: Path) -> None:
+def test_a_request_for_an_agent_that_has_just_ended_gets_its_outcome(tmp_path: Path) -> None:
     """As with `kill --children`: while a parent is ended its child may end, and be put in order, by itself."""
 
     async def story() -> None:
@@ -332,8 +325,8 @@ def test_who_orders_the_end_of_one_that_has_just_ended_hears_how(tmp_path: Path)
     asyncio.run(story())
 
 
-def test_an_agent_whose_row_somebody_broke_is_said_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A status that is no word of ours is no reason to signal anybody, nor to order a kill at each look."""
+def test_an_agent_whose_row_was_damaged_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An unknown status is no reason to send signals, nor to order a kill at each sweep."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -391,7 +384,7 @@ def test_however_long_the_registry_was_away_an_order_goes_on_when_it_is_back(
 def test_what_a_dead_daemon_s_signals_ended_is_told_as_that(
     tmp_path: Path, step: str, message: str, signal_name: str
 ) -> None:
-    """Its successor finds nobody: that is not `no process was left`, and KILL is not TERM."""
+    """The next daemon finds no process: that is not `no process was left`, and KILL is not TERM."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -411,7 +404,7 @@ def test_what_a_dead_daemon_s_signals_ended_is_told_as_that(
 
 
 def test_a_main_process_that_we_ended_after_a_part_of_it_was_ended_by_us(tmp_path: Path) -> None:
-    """The harness in its wrapper died by itself: that failed, and the wrapper got TERM from nobody else."""
+    """The harness in its wrapper died by itself: the agent failed, and the wrapper got TERM from us."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, _):
@@ -427,7 +420,7 @@ def test_a_main_process_that_we_ended_after_a_part_of_it_was_ended_by_us(tmp_pat
 
 @pytest.mark.parametrize("step", ["looked", "kill"])
 def test_an_order_of_another_boot_is_closed_as_lost(tmp_path: Path, step: str) -> None:
-    """However far it had come: nobody is looked for, and who has the numbers now gets no signal."""
+    """However far it had come: no process is looked for, and those that have the pids now get no signal."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -443,7 +436,7 @@ def test_an_order_of_another_boot_is_closed_as_lost(tmp_path: Path, step: str) -
 def test_that_an_agent_has_gone_is_logged_at_once_and_once_while_the_registry_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A fact, and no act: whoever reads the log waits for no disk. The order is committed before anything is done."""
+    """A fact, no act: its line does not wait for the disk. The order is committed before anything is done."""
     caplog.set_level("INFO")
 
     def gone() -> int:
@@ -475,20 +468,17 @@ def test_that_an_agent_has_gone_is_logged_at_once_and_once_while_the_registry_is
     asyncio.run(story())
 
 
-def test_an_order_remembers_a_bounded_number_of_what_it_told(tmp_path: Path) -> None:
+def test_an_order_remembers_a_bounded_number_of_what_it_logged(tmp_path: Path) -> None:
     """An agent whose tree is another one at each attempt."""
-    reg = Registration(AGENT, "alpha", os.getuid(), HOST, identity.boot_id())
-    of = KillOrder("r", Agent(reg, Policy(), Status.RUNNING), Reason.STALLED, KillOptions(), "daemon", "w", 0)
-    registry = AsyncRegistry(Registry(f"sqlite:///{tmp_path}/registry.db").open())
-    try:
-        order = OrderEvents(of, EventRecorder(registry, Clock(), get_logger()))
-        assert [order.first("a"), order.first("a")] == [True, False]
-        assert [order.first("x" * 500 + "1"), order.first("x" * 500 + "2"), order.first("x" * 500 + "2")] == [
-            True,
-            True,
-            False,
-        ]
-        assert sum(order.first(f"SIGKILL {list(range(n, n + 1000))}") for n in range(2000)) < 1000
-        assert sum(map(len, order._said)) < 200_000
-    finally:
-        registry.close()
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, _):
+            order = OpenOrder(KillOrder("r", agent, Reason.STALLED, KillOptions(), "daemon", "w", 0))
+            run = OrderRun(order, made.stages, made.registry, made.clock, made.recorder, Lane(None))
+            assert [run.first_time("a"), run.first_time("a")] == [True, False]
+            long = ["x" * 500 + "1", "x" * 500 + "2", "x" * 500 + "2"]
+            assert [run.first_time(words) for words in long] == [True, True, False]
+            assert sum(run.first_time(f"SIGKILL {list(range(n, n + 1000))}") for n in range(2000)) < 1000
+            assert sum(map(len, run._logged)) < 200_000
+
+    asyncio.run(story())

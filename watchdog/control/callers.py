@@ -1,4 +1,4 @@
-"""What is kept of those who ask: what their requests cost, whose turn it is, whom we refused, what they speak for."""
+"""What is kept of callers: what their requests cost, whose turn it is, refusals that were logged, their sessions."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -16,12 +16,12 @@ from watchdog.telemetry.metrics import Metrics
 
 HELPERS = 16  # that run at once for requests of users, one of each user; 13 MB each
 MOST_TALKS = 1024  # sessions that are remembered
-DENIED_EVERY = 60.0  # seconds between two lines about one uid and route
+DENIED_EVERY = 60.0  # seconds between two log lines about one uid and route
 
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """What was found out about a session of a shared service: which agent it is, and which it may be of."""
+    """What is known of a session in a shared service: which agent it is, and which agents it may belong to."""
 
     agent_id: str
     perhaps: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Talk:
 
 @dataclass(eq=False, slots=True)
 class Callers:
-    """Users share the control socket; root and the admins pay nothing and wait for nobody."""
+    """Users share the control socket; root and the admins pay nothing and never wait their turn."""
 
     admission: Admission
     metrics: Metrics
@@ -42,7 +42,7 @@ class Callers:
     _denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged
 
     def remember(self, key: tuple[int, str, int, int], talk: Talk) -> None:
-        """Whose a session is. The one that is known for longest is forgotten when there are too many."""
+        """Remember the agent of a session. If there are too many, the one known for longest is forgotten."""
         self.talks[key] = talk
         while len(self.talks) > MOST_TALKS:
             del self.talks[next(iter(self.talks))]
@@ -52,7 +52,7 @@ class Callers:
         await self._pace.begin(user)
 
     def with_helper(self) -> AbstractAsyncContextManager[None]:
-        """Hold a turn of the user whose lane this is, while a helper works for its request."""
+        """Hold a turn of the user in whose lane this runs, while a helper works for its request."""
         return self._helping.turn(lane().user)
 
     def purge_of(self, owner_uid: int) -> asyncio.Lock:
@@ -60,11 +60,11 @@ class Callers:
         return self._purging.setdefault(owner_uid, asyncio.Lock())
 
     def charge_answer(self, peer: Peer, size: int) -> float:
-        """Have its user pay for an answer of so many bytes; seconds until that is paid."""
+        """Charge its user for an answer of `size` bytes; seconds until that is paid."""
         return 0.0 if peer.admin else self.admission.charge(peer.uid, size / PER_TOKEN)
 
     def charge(self, peer: Peer, act: str, targets: int) -> None:
-        """Take the tokens for so many targets of one request; the first is paid for."""
+        """Take the tokens for the targets of one request; the first is paid for with the request."""
         if targets > 1 and not peer.admin:
             self.admission.charge(peer.uid, PER_TARGET[act] * (targets - 1))
 
@@ -74,9 +74,10 @@ class Callers:
             self.admission.charge(peer.uid, SCAN)
 
     def charge_named(self, peer: Peer, targets: int) -> None:
-        """The same for so many words before they are looked up. Raises Limited for one who owes too much already.
+        """The same for words before they are looked up. Raises Limited for a user that owes too much already.
 
-        That is more than a request may wait for: what `Admission.take` let in gets through, however many came with it.
+        Too much is more than a request may wait for: what `Admission.take` let in gets through, however many came with
+        it.
         """
         if targets > 1 and not peer.admin:
             seconds = self.admission.owes(peer.uid)

@@ -63,18 +63,18 @@ class Reloader(Protocol):
 class ControlContext:
     """The parts of the daemon that a request may use.
 
-    `registrar` takes agents in, and has the tracker that follows what their processes do; `kills` takes requests to
-    end one and gives their outcomes; `safeguards` has the daemon's own holds; `reaper` knows ended agents whose
-    processes live on, and what dead agents left; `helpers` has helpers of the owners do things; `discovery` knows what
-    other daemons and other programs' registries hold; `sweeper` gives a copy of an agent with its ages of now;
-    `placement` moves an agent to a cgroup of its own; `callers` keeps what users' requests may take.
+    `registrar` registers agents, and has the tracker that follows their processes; `kill_worker` takes kill requests
+    and gives their outcomes; `safeguards` has the daemon's own holds; `reaper` knows ended agents whose processes live
+    on, and what dead agents left; `helpers` acts as the agents' owners; `discovery` knows the agents of other daemons
+    and of other programs' registries; `sweeper` gives a copy of an agent with its ages as of now; `placement` moves an
+    agent to a cgroup of its own; `callers` keeps what users' requests may cost.
     """
 
     fleet: Fleet
     registry: AsyncRegistry
     registrar: Registrar
     recorder: EventRecorder
-    kills: KillWorker
+    kill_worker: KillWorker
     holds: Holds
     safeguards: Safeguards
     reaper: Reaper
@@ -88,7 +88,7 @@ class ControlContext:
 
     @property
     def settings(self) -> Settings:
-        """Those that hold now: a reload puts new ones there."""
+        """The current ones: a reload replaces them."""
         return self.registrar.settings
 
     @property
@@ -127,13 +127,13 @@ class ControlContext:
     async def scan(self, peer: Peer) -> None:
         """Look at every tree again, at the cost of the user that asks."""
         self.callers.charge_scan(peer)
-        await self.kills.scan()
+        await self.kill_worker.scan()
 
     def unheard(self, uid: int) -> None:
         """A connection of that uid was refused for a limit; it may have carried a heartbeat.
 
-        Whom it may have been for is not judged silent before the next beat: the uid's own agents, and everybody's when
-        it was one who may speak for all (the `run` of an agent that has dropped to another uid is root's).
+        The agents that may have been meant are not judged silent before their next beat: the uid's own, and all if that
+        uid may beat for all (the `run` of an agent that has dropped to another uid is root's).
         """
         anybody = uid in (0, os.geteuid())
         for agent in self.fleet:
@@ -141,13 +141,13 @@ class ControlContext:
                 agent.heartbeat.silence.lose_channel(look=False)
 
     async def learnt(self, agent: Agent, former: Registration) -> None:
-        """What its word changed in its registration: the type decides its limits. A failed write is not repeated."""
+        """Apply and store what a beat changed in its registration. A failed write is not repeated."""
         if agent.reg.agent_type != former.agent_type:
             agent.adopt(self.settings.policy_for(agent.reg))
         admission = self.callers.admission
         if agent.reg == former or admission.take(agent.reg.owner_uid, LimitKind.REQUESTS, 1.0) > WAIT:
-            return  # its user writes more than its share: as a failed write
-        with suppress(RegistryUnavailable):  # a daemon after us goes by what it was told first
+            return  # its user writes more than its share: the same as a failed write
+        with suppress(RegistryUnavailable):  # a later daemon uses what was stored first
             if agent.reg.transcript is not None and agent.reg.transcript != former.transcript:
                 await self.registry.write(
                     self.registry.agent_details.set_transcript, agent.agent_id, agent.reg.transcript
@@ -156,7 +156,7 @@ class ControlContext:
                 await self.registry.write(self.registry.agent_details.set_type, agent.agent_id, agent.reg.agent_type)
 
     def event(self, event: str, /, **fields: object) -> None:
-        """One line in the log, and a ring for those who follow the history."""
+        """One line in the log, and a wake-up for those that follow the history."""
         self.recorder.event(event, **fields)
 
 
@@ -169,7 +169,7 @@ def context_of(request: web.Request) -> ControlContext:
 
 
 def peer_at(request: web.Request) -> Peer:
-    """Who asks, read from the kernel. Raises BadRequest when the connection is gone already."""
+    """The caller, read from the kernel. Raises BadRequest when the connection is closed already."""
     group = context_of(request).settings.control.admin_group
     try:
         if request.transport is not None:

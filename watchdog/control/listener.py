@@ -1,4 +1,4 @@
-"""The control socket and the notify sockets, kept open: who cannot reach the daemon must not be taken for stalled.
+"""The control socket and the notify sockets, kept open: an agent that cannot reach us must not be taken for stalled.
 
 Tests: tests/e2e/test_channels.py.
 """
@@ -29,8 +29,8 @@ class ControlSocket:
         self._open = AsyncExitStack()
         self._inode: int | None = None
         self._stamp: tuple[int, int, int] | None = None  # of the notify directory, when all lay there
-        self._blocked: set[str] = set()  # of these agents it was told that their socket cannot be made
-        self._missing: dict[str, str] = {}  # agents whose socket does not lie there, and why it could not be made
+        self._blocked: set[str] = set()  # agents of which it was logged that their socket cannot be made
+        self._missing: dict[str, str] = {}  # agents whose socket is not there, and why it could not be made
         self._cut_off: set[str] = set()  # agents that could not reach us while our socket was gone
         self._said = False
         self._shortage = FdExhaustion(lambda: context.unheard(os.geteuid()), context.log)
@@ -43,7 +43,7 @@ class ControlSocket:
         self._inode = os.stat(self.context.socket_path).st_ino
 
     async def keep(self) -> None:
-        """Look whether our sockets still lie at their paths; if not, no client can reach us: say so and listen again.
+        """Look whether our sockets are still at their paths; if not, no client can reach us: log that and listen again.
 
         While none can, no agent's silence is its own; afterwards each has one fresh limit. While the runtime
         directory is another daemon's, what lies there is that daemon's.
@@ -53,7 +53,7 @@ class ControlSocket:
         try:
             ours, there = await threads.call(f"runtime directory {directory}", self._look, PATIENCE)
         except threads.Unanswered:
-            return  # said as `call.stuck`; whoever is connected is heard, and no other agent's path is known to be gone
+            return  # logged as `call.stuck`; connected clients are heard, and no agent's path is known to be gone
         if there:
             await self._keep_notify(directory)
             return

@@ -17,14 +17,14 @@ from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import CONTENT_TYPE, Metrics
 
 MOST = 16  # connections at a time; Prometheus has one, and descriptors are for pidfds
-# Connections a second, of one request each: whoever reaches the port may ask without end, and is not known, and
-# an answer takes 2 ms of the event loop. What is beyond is closed at once.
+# Connections a second, of one request each: any client of the port may ask without end, its user is unknown, and an
+# answer takes 2 ms of the event loop. Connections beyond are closed at once.
 RATE, BURST = 20.0, 40.0
 PATIENCE = 10.0  # seconds of one connection: a scrape takes milliseconds
 
 
 class MetricsListener:
-    """Keeps listening at the address that is wanted."""
+    """Keeps listening at the configured address."""
 
     def __init__(self, metrics: Metrics, log: EventLogger) -> None:
         self._metrics = metrics
@@ -86,7 +86,7 @@ class MetricsListener:
             loop = asyncio.get_running_loop()
 
             def guarded() -> asyncio.BaseProtocol:
-                # No line for each request, and none for each stranger that speaks no HTTP.
+                # No log line for each request, and none for each client that does not speak HTTP.
                 return _Bounded(Speaker(inner, loop=loop, access_log=None), self)  # type: ignore[arg-type]
 
             self._server = await loop.create_server(guarded, sock=listener)

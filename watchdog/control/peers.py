@@ -1,12 +1,11 @@
-"""The kernel's answer to who speaks on a connection, and how many connections a user may hold.
+"""Which user is behind a connection, as the kernel says, and how many connections a user may hold.
 
-Nothing that a client writes says who it is. A slow or hostile client costs its own user's connections and no other
+Nothing that a client writes says who it is. A slow or hostile client uses up its own user's connections and no other
 user's: `ConnectionLimiter` counts them per uid and per user, keeps a share of the descriptors for pidfds and some for
-root, and closes a connection that does not begin. The price of a request is asked before it is parsed: one that has to
-be refused, or to wait for its tokens, stays unread meanwhile. A client that only connects pays as well: `Listener`
-closes the connections of a user that connects more often than it could ask anything. Clients that follow the history
-have places of their own; and a connection that was refused for a limit may have carried a heartbeat, so `unheard` is
-told whose it was.
+root, and closes a connection that does not begin. A request is charged before it is parsed: one that has to be refused,
+or to wait for its tokens, stays unread meanwhile. A client that only connects pays as well: `Listener` closes the
+connections of a user that connects more often than it could send requests. Clients that follow the history are counted
+separately. A connection that was refused for a limit may have carried a heartbeat, so `unheard` gets its uid.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ _UCRED = struct.Struct("iII")
 Key = TypeVar("Key")
 
 PER_UID = 32
-RESERVED = 8  # beyond these for root and our own uid, one a process: an operator can ask whatever another one holds
+RESERVED = 8  # more for root and our own uid, one a process: an operator gets one, however many others are held
 FOLLOWERS = 32  # of one uid: connections that follow the history, not counted among the others
 FIRST_BYTE_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
@@ -44,7 +43,7 @@ DROPS = 256  # connections that are hung up on before the loop does something el
 
 
 def peer_of(connection: socket.socket, admin_group: str = "") -> Peer:
-    """Read the credentials of a connected unix socket. Raises OSError when the kernel does not tell."""
+    """Read the credentials of a connected unix socket. Raises OSError if the kernel does not give them."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, uid, gid = _UCRED.unpack(raw)
     own = os.geteuid()
@@ -197,11 +196,12 @@ class Listener(socket.socket):
     """Accepts for the event loop the connections that the gate admits, and asks the others to try again.
 
     Without this a user that connects and leaves as fast as it can fills the backlog: root's client is then refused by
-    the kernel (EAGAIN), and no `run` brings its agent's heartbeat. To hang up takes 15 us, what asyncio does 200.
+    the kernel (EAGAIN), and no `run` delivers its agent's heartbeat. Closing one takes 15 us, accepting it in asyncio
+    200.
     """
 
     gate: ConnectionLimiter
-    _left = DROPS  # that it may hang up on before the loop goes on; asyncio accepts a hundred times in a row
+    _left = DROPS  # connections to close before the loop continues; asyncio accepts a hundred times in a row
 
     @classmethod
     def of(cls, made: socket.socket, gate: ConnectionLimiter) -> "Listener":
@@ -211,7 +211,7 @@ class Listener(socket.socket):
         return listener
 
     def accept(self) -> tuple[socket.socket, str]:
-        """As socket.accept; BlockingIOError also when it has hung up on so many that the loop should go on."""
+        """As socket.accept; BlockingIOError also after `DROPS` closed connections, so that the loop continues."""
         dropped: Counter[int] = Counter()
         try:
             while self._left > 0:
@@ -250,7 +250,7 @@ _COME_AGAIN = problem("503 Service Unavailable", TooMany.code, "too many connect
 
 
 def too_often(uid: int, user: int, seconds: float) -> Limited:
-    """What a user is told whose tokens are used up. `seconds`: until they are there."""
+    """The error for a user whose tokens are used up. `seconds`: until there are enough."""
     after = retry_after(seconds)
     whose = f"uid {uid}" if uid == user else f"the user of uid {uid} (uid {user})"
     return Limited(f"{whose} exceeds its share of requests; try again in {after} s", after)

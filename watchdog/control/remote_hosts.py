@@ -1,11 +1,10 @@
-"""Agents of other hosts on a shared registry: seen as their daemons last wrote them down, and never touched from here.
+"""Agents of other hosts on a shared registry: shown as their daemons last wrote them, and never touched from here.
 
-`WORD@HOST` means one of them; so does a whole agent id. An agent that is to be killed is killed by its own host's
-daemon, which finds the order within a sweep interval: what is done here is a row in the registry, and looking for its
-outcome.
+`WORD@HOST` means one of them; so does a whole agent id. An agent is killed by its own host's daemon, which finds the
+order within a sweep interval: all that is done here is to write that row, and to look for its outcome.
 
-The kernel says who speaks on this host alone: uid 1000 elsewhere may be another person. So other hosts' agents are for
-root, the admin group, and whose daemon it is.
+The kernel says who the caller is on this host only: uid 1000 elsewhere may be another person. So only root, the admin
+group and the user that runs the daemon may act on other hosts' agents.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from watchdog.agents.persistence import restore
 from watchdog.control.context import ControlContext, Json
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
-from watchdog.control.views.results import outcome_of
+from watchdog.control.views.results import kill_result
 from watchdog.core.agent import ENDED, LIVE, Status
 from watchdog.core.kill import KillOptions, KillStep, Reason
 from watchdog.core.peer import Peer
@@ -39,7 +38,7 @@ TAKE_UP = 30.0  # seconds, or three sweep intervals, in which a daemon that is c
 
 @dataclass(frozen=True)
 class HostView:
-    """One host: its living agents and the holds on them. Our own's are the daemon's; of others they are copies."""
+    """One host: its living agents and the holds on them. For this host the daemon's own, for others copies."""
 
     host: str
     fleet: Fleet
@@ -48,14 +47,14 @@ class HostView:
 
 @dataclass(frozen=True)
 class TargetOnHost:
-    """What a target means: a word, and the host where it is looked for."""
+    """A target without its host, and the host where it is looked for."""
 
     word: str
     host: str
 
 
-async def place(context: ControlContext, peer: Peer, target: str) -> TargetOnHost:
-    """Where a target is. Raises AgentNotFound and Ambiguous for a host, Forbidden for another host's."""
+async def find_host(context: ControlContext, peer: Peer, target: str) -> TargetOnHost:
+    """Split a target into word and host. Raises AgentNotFound and Ambiguous for a host, Forbidden for another host."""
     word, at, host = target.rpartition("@")
     if not at:
         return TargetOnHost(target, await _host_of(context, peer, target))
@@ -74,7 +73,7 @@ async def place(context: ControlContext, peer: Peer, target: str) -> TargetOnHos
     raise AgentNotFound(f"no host {host!r} has agents in this registry; known are {', '.join(sorted(hosts))}")
 
 
-async def house(context: ControlContext, host: str) -> HostView:
+async def view_of(context: ControlContext, host: str) -> HostView:
     """The host's living agents and holds."""
     if host == context.host:
         return HostView(host, context.fleet, context.holds)
@@ -104,10 +103,10 @@ async def ended(context: ControlContext, where: TargetOnHost) -> AgentRow:
     )
 
 
-async def one(context: ControlContext, house: HostView, where: TargetOnHost) -> Agent | AgentRow:
+async def one(context: ControlContext, view: HostView, where: TargetOnHost) -> Agent | AgentRow:
     """One agent of another host, the living one of that name before the newest that has ended."""
     try:
-        return selectors.select_one(house.fleet, where.word)
+        return selectors.select_one(view.fleet, where.word)
     except AgentNotFound:
         return await ended(context, where)
 
@@ -171,7 +170,7 @@ async def order(
     limit: float | None,
     cleanup: float,
 ) -> Json:
-    """Commit an order for another host's daemon; unless `limit` (seconds) is None, look for its outcome so long.
+    """Commit an order for another host's daemon; unless `limit` is None, look for its outcome for that many seconds.
 
     `cleanup`: seconds for what comes after the proof that all of it is dead.
     """
@@ -195,7 +194,7 @@ async def order(
         facts = {"agent_id": agent.agent_id, "name": agent.reg.name, "request_id": request_id}
         context.event("kill.requested", **facts, reason=reason, by=by, why=why, for_host=host)
     row = (await registry.read(registry.kills.request, request_id) if opened else None) or await _open(context, agent)
-    result = {**outcome_of(agent, row.request_id, None, options, now=context.now(), waited=False), "host": host}
+    result = {**kill_result(agent, row.request_id, None, options, now=context.now(), waited=False), "host": host}
     if limit is None:
         return result | {"message": f"an order for the daemon of host {host} is committed (agent-watchdog why {name})"}
     row, waits = await _followed(context, row, host, limit, cleanup)
@@ -207,7 +206,7 @@ async def order(
         outcome |= {"cleanup_left": []}  # which of its hooks, that daemon knows
     if row.status == "withdrawn":
         outcome = {"error": "withdrawn", "message": outcome.get("why"), **outcome}
-    result = outcome_of(agent, row.request_id, outcome, options, now=context.now(), waited=True, at=f"@{host}")
+    result = kill_result(agent, row.request_id, outcome, options, now=context.now(), waited=True, at=f"@{host}")
     return {**result, "host": host}
 
 
@@ -259,7 +258,7 @@ async def _open(context: ControlContext, agent: Agent) -> RequestRow:
 async def _followed(
     context: ControlContext, row: RequestRow, host: str, limit: float, cleanup: float
 ) -> tuple[RequestRow, str | None]:
-    """The order when it is over, or nothing but its cleanup goes on; or why it is still waited for."""
+    """The order when it is done or only its cleanup continues; else also why it is not done yet."""
     registry, began = context.registry, context.clock.mono()
     proved: float | None = None
     patience = max(TAKE_UP, 3 * context.settings.interval.total_seconds())

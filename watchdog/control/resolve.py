@@ -1,7 +1,7 @@
-"""From what a person calls an agent to the agent, and to the question whether that person may touch it.
+"""From a target (a name, id, pid, `tag:X`) to the agents that it means, if the caller may act on them.
 
-Every user may know that an agent is there; so another user's is `permission_denied`, not `not found`. Only the
-agents that one may touch are candidates: another user who takes the same name does not make it ambiguous.
+Every user may know that an agent exists; so another user's is `permission_denied`, not `not found`. Only the agents
+that the caller may act on are candidates: another user who takes the same name does not make it ambiguous.
 """
 
 from watchdog.agents import selectors
@@ -24,15 +24,16 @@ def is_group(target: str) -> bool:
 
 
 def is_wide(target: str) -> bool:
-    """Whether a target means whoever has something in common, healthy ones too."""
+    """Whether a target means all agents that have something in common, healthy ones included."""
     word = target.partition("@")[0]
     return word == "all" or word.startswith(("tag:", "type:"))
 
 
 async def recheck_owner(context: ControlContext, peer: Peer, agent: Agent) -> None:
-    """Follow an agent that root started to the user that it has dropped to, and refuse peers that may not act on it.
+    """Refuse peers that may not act on an agent, now: one that root started may have dropped to a user meanwhile.
 
-    Nothing else changes an owner: what its process runs as at this instant gives no user an agent. Raises Forbidden.
+    Nothing else changes an owner: the uid that its process has at this instant gives no user an agent. Raises
+    Forbidden.
     """
     await context.registrar.tracker.follow(agent, context.registry)
     if not peer.may(agent.reg.owner_uid):
@@ -40,7 +41,7 @@ async def recheck_owner(context: ControlContext, peer: Peer, agent: Agent) -> No
 
 
 async def own_agent(context: ControlContext, peer: Peer, agent_id: str) -> Agent:
-    """The living agent of an id or name that the peer may touch. Conflict for one that has ended."""
+    """The living agent of an id or name that the peer may act on. Raises Conflict for one that has ended."""
     try:
         agent = selectors.resolve(context.fleet, peer, agent_id)
         await recheck_owner(context, peer, agent)
@@ -51,7 +52,7 @@ async def own_agent(context: ControlContext, peer: Peer, agent_id: str) -> Agent
 
 
 async def resolve_ended(context: ControlContext, peer: Peer, word: str) -> AgentRow:
-    """This host's newest ended agent of that id, name or pid (another's only if there is none of one's own)."""
+    """This host's newest ended agent of that id, name or pid; another user's only if the peer has none."""
     rows = await context.registry.read(context.registry.agents.find, word) or await _of_pid(context, peer, word)
     rows = [row for row in rows if row.status in ENDED and row.registration.host == context.host]
     mine = [row for row in rows if row.registration.owner_uid == peer.uid]
@@ -76,12 +77,12 @@ def unwatched(context: ControlContext, peer: Peer, name: str) -> Json | None:
 
 
 def unwatched_of(context: ControlContext, peer: Peer) -> list[Json]:
-    """The entries of foreign registries that are not watched, as `list` shows them; of its own for a user."""
+    """The entries of foreign registries that are not watched, as `list` shows them; to a user its own."""
     return [one for one in context.discovery.sources.shown() if peer.may(int(str(one["owner_uid"])))]
 
 
 async def _of_pid(context: ControlContext, peer: Peer, word: str) -> list[AgentRow]:
-    """Agents of this boot whose main process had that number; none when another process has it now."""
+    """Agents of this boot whose main process had that pid; none if another process has it now."""
     if not selectors.is_number(word) or len(word) > 7 or selectors.means_another(peer, word):
         return []
     if not await has_ended(int(word), context.host):
@@ -111,7 +112,7 @@ def _no_agents(context: ControlContext, peer: Peer, pid: str) -> AgentNotFound |
 
 
 def group(context: ControlContext, peer: Peer, target: str) -> list[Agent]:
-    """The living agents of a group that the peer may touch. Raises AgentNotFound for one that no agent has."""
+    """The living agents of a group that the peer may act on. Raises AgentNotFound if no agent is in it."""
     if target == "orphans":
         raise BadRequest(
             "orphans: these agents have ended already; `kill` kills their remaining processes, `reap` shows them"
@@ -125,23 +126,23 @@ def group(context: ControlContext, peer: Peer, target: str) -> list[Agent]:
     raise AgentNotFound(f"no living agent has {target} (see: agent-watchdog list)")
 
 
-def members(context: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
+def members(context: ControlContext, peer: Peer, view: HostView, word: str) -> list[Agent]:
     """The living agents of one target on one host. Raises AgentNotFound, Ambiguous, Forbidden."""
-    if house.host == context.host:
+    if view.host == context.host:
         return group(context, peer, word) if is_group(word) else [selectors.resolve(context.fleet, peer, word)]
-    agents = [] if word == "orphans" else selectors.select(house.fleet, word)
+    agents = [] if word == "orphans" else selectors.select(view.fleet, word)
     if not agents and word not in ("all", "stalled"):
-        raise AgentNotFound(f"no living agent of host {house.host} has {word} (see: agent-watchdog list --all-hosts)")
+        raise AgentNotFound(f"no living agent of host {view.host} has {word} (see: agent-watchdog list --all-hosts)")
     return agents
 
 
 def holds_orphans(word: str) -> bool:
-    """Whether a target means what outlived ended agents, too."""
+    """Whether a target also means processes that outlived their agents."""
     return word in ("all", "orphans") or word.startswith(("tag:", "type:"))
 
 
-async def with_orphans(context: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
-    """The same as `members`, and ended agents of that group whose processes live on; of `orphans` these alone."""
+async def with_orphans(context: ControlContext, peer: Peer, view: HostView, word: str) -> list[Agent]:
+    """As `members`, with the ended agents of that group whose processes live on; for `orphans` these alone."""
     kind, _, value = word.partition(":")
     fits = [
         agent
@@ -152,7 +153,7 @@ async def with_orphans(context: ControlContext, peer: Peer, house: HostView, wor
     if word == "orphans":
         return mine
     try:
-        return members(context, peer, house, word) + mine
+        return members(context, peer, view, word) + mine
     except (AgentNotFound, Forbidden):
         if mine:
             return mine

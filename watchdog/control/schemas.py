@@ -228,5 +228,5 @@ def number(request: web.Request, key: str, default: int = 0) -> int:
 
 
 def gone(request: web.Request) -> bool:
-    """Whether the client hung up; aiohttp does not tell a handler that only waits."""
+    """Whether the client hung up: aiohttp does not notify a handler that only waits."""
     return request.transport is None or request.transport.is_closing()

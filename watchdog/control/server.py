@@ -1,13 +1,13 @@
-"""The control socket: HTTP and JSON on a unix socket, the only door into the daemon.
+"""The control socket: HTTP and JSON on a unix socket, the only way into the daemon.
 
-1. The kernel says who speaks (`peers`); a body never does.
-2. Every route is there twice, bare and below /v1; below /v1 things are only ever added.
+1. The kernel says who the caller is (`peers`); a body never does.
+2. Every route exists twice, bare and below /v1; below /v1 things are only ever added.
 3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms no other
    client.
-4. A slow or hostile client costs its own user's share (`admission`): connections (32 of a uid and 32 that follow, the
+4. A slow or hostile client uses up its own user's share (`admission`): connections (32 of a uid and 32 that follow, the
    first byte within 5 s), requests a second, bodies up to 64 KiB. No agent is judged silent whose uid was refused a
-   connection (`ControlContext.unheard`). A heartbeat is never refused for its number, only taken a second later.
-5. A request works in its user's lane (`lanes`); root's and the admins' go first.
+   connection (`ControlContext.unheard`). Heartbeats are never refused for being too many, only taken a second later.
+5. A request is served in its user's lane (`lanes`); those of root and the admins go first.
 """
 
 import asyncio
@@ -47,14 +47,14 @@ from watchdog.core.peer import Peer
 from watchdog.errors import BadRequest, Forbidden, Limited, NoSpace, WatchdogError
 from watchdog.telemetry import logger
 
-OPTIONAL = frozenset({("POST", "/agents"), ("POST", "/hold")})  # what a user can do without while the disk is full
+OPTIONAL = frozenset({("POST", "/agents"), ("POST", "/hold")})  # refused to users while the disk is full
 LAST_LOOK = 1.0  # seconds that the removal of our socket may take
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 __all__ = ["application", "bind", "serve"]
 
 
 class Route(NamedTuple):
-    """One line of the table. `does` is what documents say of it; `body` its schema, where that is none of `schemas`."""
+    """One line of the table. `does`: its text in documents. `body`: its schema, if that is not in `schemas`."""
 
     method: str
     path: str
@@ -63,7 +63,7 @@ class Route(NamedTuple):
     body: type[BaseModel] | None = None
 
 
-# A verb's own is a module in control/routes/ and a line here; the document's table is made of this one.
+# A verb has a module in control/routes/ and its lines here; the table in agents.md is generated from them.
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST",
@@ -101,7 +101,7 @@ ROUTES: tuple[Route, ...] = (
 
 def application(context: ControlContext) -> web.Application:
     """The application with all routes; it answers only requests that came over a unix socket."""
-    app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
+    app = web.Application(middlewares=[_each_request], client_max_size=MAX_BODY)
     app[CONTEXT] = context
     for route in ROUTES:
         for prefix in ("", "/v1"):
@@ -110,8 +110,8 @@ def application(context: ControlContext) -> web.Application:
 
 
 @web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Say who asks; turn what goes wrong into JSON, and keep it with this request."""
+async def _each_request(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Learn who the caller is, admit the request, call its handler; turn errors into JSON."""
     context = request.app[CONTEXT]
     peer = None
     try:
@@ -144,7 +144,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def _admit(context: ControlContext, peer: Peer, request: web.Request) -> None:
-    """Work in the peer's lane and at users' pace, and pay for a request that was not the first of its connection.
+    """Have it served in the peer's lane and at users' pace; charge it, unless it was the first of its connection.
 
     Raises Limited.
     """
@@ -180,13 +180,15 @@ def _problem(status: int, code: str, message: str, headers: dict[str, str] | Non
 
 
 class Speaker(web.RequestHandler):
-    """aiohttp's side of one connection; what is no HTTP is answered in JSON too, and is the client's fault, not a
-    traceback in our log for each line that a stranger writes."""
+    """aiohttp's side of one connection.
+
+    What is not HTTP is answered in JSON, too. It is the client's fault, so it gives no traceback in our log.
+    """
 
     __slots__ = ()
 
     def log_exception(self, *words: object, exc_info: object = None, **more: object) -> None:
-        """Log a fault of ours. A client that leaves while it is answered, or sends a broken body, is normal."""
+        """Log faults of the daemon. A client that leaves while it is answered, or sends a broken body, is none."""
         if not isinstance(exc_info, ConnectionError | web.RequestPayloadError):
             super().log_exception(*words, exc_info=exc_info, **more)
 
@@ -197,7 +199,7 @@ class Speaker(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what never became a request; the connection ends with it."""
+        """The answer to what never became a request; then the connection is closed."""
         if status >= 500 or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
         lines = (message or "").strip().splitlines()
@@ -209,14 +211,14 @@ class Speaker(web.RequestHandler):
 def bind(path: str) -> socket.socket:
     """A listening socket at `path`, open to every user: the kernel says who connects, and the API decides.
 
-    The caller holds the daemon's lock, so what lies there is stale and is replaced; a directory is moved aside. Raises
+    The caller holds the daemon's lock, so a socket there is stale and is replaced; a directory is moved aside. Raises
     OSError.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
         make_way(path, os.path.dirname(path))
         listener.bind(path)
-        # Who may come is the directory's mode (a user's daemon: 0700) and the API's to say, not this file's.
+        # The directory's mode (a user's daemon: 0700) and the API say who may connect, not this file.
         os.chmod(path, 0o666)  # noqa: S103  every user may connect; unix(7) asks for write permission
         listener.listen(128)
     except OSError:
@@ -229,8 +231,8 @@ def bind(path: str) -> socket.socket:
 async def serve(context: ControlContext, listener: socket.socket | None = None) -> AsyncIterator[None]:
     """Answer on `listener` (None: one bound at the context's own path) for as long as the body runs.
 
-    At the end no new client is accepted, followers are disconnected, and what is being answered has 2 s to finish; the
-    socket's file is removed when it was made here.
+    In the end no new client is accepted, followers are disconnected, requests in work have 2 s to finish, and the
+    socket's file is removed if it was made here.
     """
     ours: os.stat_result | None = None
     made = bind(context.socket_path) if listener is None else None
@@ -271,6 +273,6 @@ async def serve(context: ControlContext, listener: socket.socket | None = None) 
 
 
 def _remove(path: str, ours: os.stat_result | None) -> None:
-    """What else lies there now is not ours to remove. Raises OSError."""
+    """Remove our socket, unless another file is there now. Raises OSError."""
     if ours is not None and os.path.samestat(ours, os.stat(path)):
         os.unlink(path)

@@ -1,9 +1,9 @@
-"""Asks an agent to end by itself, before anything is signalled: in the answers to its beats, then by its exit keys.
+"""Asks an agent to exit, before any signal: in the answers to its beats, by its program's own command, by exit keys.
 
-Only who beats over HTTP hears the answers, and is waited for; when he says that he rests, he has finished what he was
-at. Where the program in whose registry it stands has a command of its own that stops an agent, its owner's helper runs
-that. Exit keys go into the agent's own tmux pane, typed by that helper. What then lives is ended by the ladder's next
-steps.
+Only an agent that beats over HTTP gets the answers, and is waited for; once it reports a state of rest, it has finished
+what it was doing. If the program that lists the agent has a command that stops it, its owner's helper runs that
+command. Exit keys are typed by that helper into the agent's own tmux pane. What is still alive then is killed by the
+next steps of the ladder.
 """
 
 from dataclasses import dataclass, replace
@@ -21,14 +21,13 @@ from watchdog.core.process import Presence
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
-from watchdog.kill.order import ASKING, AUTOMATIC, WITHDRAWN_BY_BEAT, KillOrder, daemon_identity
+from watchdog.kill.order import ASKING, AUTOMATIC, WITHDRAWN_BY_BEAT, KillOrder, OpenOrder, daemon_identity
 from watchdog.kill.pinned_tree import until_gone
-from watchdog.kill.progress import OpenOrder
 from watchdog.processes.identity import presence
 from watchdog.registry.async_registry import AsyncRegistry
 
-LOOK = 0.25  # seconds between two looks at what it said meanwhile; its end and an operator's word wake us at once
-AFTER_KEYS = timedelta(seconds=5)  # between TERM and KILL for whom keys were typed: it has had time already
+LOOK = 0.25  # seconds between two looks at its reported state; its exit and a second order wake us at once
+AFTER_KEYS = timedelta(seconds=5)  # between TERM and KILL after exit keys were typed: it has had time already
 PROGRAM_SECONDS = 10.0  # for the stop command of a program whose registry it is in
 KEYS_SECONDS = 3.0  # that an agent has to end after its exit keys were typed
 AT_REST = frozenset({State.IDLE, State.WAITING, State.DONE})  # no tool call of its own runs
@@ -36,7 +35,7 @@ AT_REST = frozenset({State.IDLE, State.WAITING, State.DONE})  # no tool call of 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came of asking. `refused`: why its order goes no further, where it was to be asked only."""
+    """What came of asking. `refused`: why the order goes no further, where the agent was only to be asked."""
 
     typed: bool = False  # exit keys, now or before a restart
     refused: str | None = None
@@ -46,12 +45,12 @@ class AskLog(Protocol):
     """Where the steps of asking are committed."""
 
     async def asking(self, step: KillStep) -> bool:
-        """Commit a step before it is taken. False: the order is done, or somebody else's."""
+        """Commit a step before it is taken. False: the order is done, or another daemon's."""
         ...
 
 
 class StopRequest:
-    """Sets the flag, has keys typed, and waits; signals nobody."""
+    """Sets the flag for its beats, has the command run and keys typed, and waits; sends no signal."""
 
     def __init__(
         self, registry: AsyncRegistry, clock: Clock, holds: Holds, helpers: HelperPool, recorder: EventRecorder
@@ -63,18 +62,19 @@ class StopRequest:
         self._recorder = recorder
 
     async def ask(self, opened: OpenOrder, log: AskLog) -> Asked:
-        """Ask the order's agent, if it is to be asked, until it has ended, has obeyed, or the time is over.
+        """Ask the order's agent until it has ended, has obeyed, or `options.ask` is over.
 
-        Each step is committed before it is taken; after a restart its time begins anew, and keys are not typed again.
-        The agent's row is not claimed yet: until then its beats count, and a hold calls the order off.
+        Each step is committed before it is taken; after a restart its time starts again, and keys are not typed twice.
+        The agent's row is not claimed yet: its beats still count, and a hold withdraws the order.
 
-        1. Its beats are answered. Who hears that is given the time; who stalls hears nothing.
-        2. The own command of the program that it is listed by.
-        3. Exit keys. An operator's order then goes on; that of a ladder gives the whole time of its step.
+        1. Its beats are answered with `stop`. An agent that hears this is given the time; a stalled one hears nothing.
+        2. The stop command of the program that lists it.
+        3. Exit keys. An operator's order then continues; a ladder's gives the whole time of its step.
         """
         order = opened.order
         agent, pause = order.agent, order.options.ask
-        if pause is None or (order.resumed and order.reason in WITHDRAWN_BY_BEAT):  # judged anew: see the claim
+        assert pause is not None
+        if order.resumed and order.reason in WITHDRAWN_BY_BEAT:  # the claim withdraws it: it is judged again
             return Asked()
         seconds = pause.total_seconds()
         waits = opened.progress.step in ASKING
@@ -89,9 +89,8 @@ class StopRequest:
         if opened.progress.step is KillStep.ASKED:
             await self._by_its_program(opened, log)
         typed = opened.progress.step is KillStep.KEYS or await self._type(opened, log)
-        obeyed = (
-            hears and not rested and agent.heartbeat.said.state in AT_REST
-        )  # a program that runs one prompt ends after it
+        # A program that runs one prompt exits after it.
+        obeyed = hears and not rested and agent.heartbeat.said.state in AT_REST
         own = opened.order.reason in AUTOMATIC
         if typed or obeyed or (not hears and own):
             await self._wait(opened, KEYS_SECONDS if hears or not own else seconds)
@@ -100,7 +99,7 @@ class StopRequest:
         return Asked(typed)
 
     async def _begin(self, opened: OpenOrder, log: AskLog) -> bool:
-        """Commit that it is asked; False where the order is somebody else's (the claim says so)."""
+        """Commit that it is asked; False where the order is another daemon's (the claim finds that, too)."""
         order = opened.order
         agent, registry, now = order.agent, self._registry, self._clock.now().wall
         me = daemon_identity(agent.reg.host)
@@ -112,7 +111,7 @@ class StopRequest:
             if opened.order.reason in AUTOMATIC:
                 await registry.write(registry.agent_details.set_rung, agent.agent_id, Step.STOP)
                 agent.ladder.climb(Step.STOP, agent.heartbeat)
-            if agent.heartbeat.reads_answers:  # learnt since the last sweep, it may stand nowhere yet
+            if agent.heartbeat.reads_answers:  # learnt since the last sweep, so it may not be in its row yet
                 await registry.write(registry.agent_details.set_hears, agent.agent_id)
             if not await log.asking(KillStep.ASKED):
                 return False
@@ -126,7 +125,7 @@ class StopRequest:
         return True
 
     async def _by_its_program(self, opened: OpenOrder, log: AskLog) -> None:
-        """Run `hcom stop NAME` and its like, as the owner; what it does not end is ended all the same."""
+        """Run `hcom stop NAME` and the like, as the owner; what that does not end is killed all the same."""
         agent = opened.order.agent
         command = next((entry.stop for entry in agent.reg.entries if entry.stop), None)
         if command is None or self._over(opened) or not await log.asking(KillStep.PROGRAM):
@@ -141,16 +140,16 @@ class StopRequest:
         self._recorder.record("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
 
     async def _type(self, opened: OpenOrder, log: AskLog) -> bool:
-        """Its exit keys into its own pane; whether they were typed."""
+        """Have its exit keys typed into its own pane; whether they were."""
         agent = opened.order.agent
         keys = agent.policy.exit_keys
         main = agent.identity
         if not keys or main is None or self._over(opened):
             return False
-        if not agent.started:  # it may show whatever it asks first
+        if not agent.started:  # its screen may show any first question
             self._recorder.record("stop.keys", agent, "not typed: it has not started, as far as is known")
             return False
-        if agent.heartbeat.said.state is State.WAITING:  # Enter says yes to most dialogs
+        if agent.heartbeat.said.state is State.WAITING:  # Enter answers yes in most dialogs
             self._recorder.record(
                 "stop.keys", agent, "not typed: it waits for a person's answer, and would take them for it"
             )
@@ -175,13 +174,13 @@ class StopRequest:
             await until_gone(alive, opened.again, min(LOOK, left))
 
     def _over(self, opened: OpenOrder) -> bool:
-        """Whether waiting for it has no sense any more: it ended, the order is called off, or somebody wants more."""
+        """Whether to stop waiting: it has ended, the order is withdrawn, or a second one wants it killed."""
         called_off = opened.withdrawal_reason(self._holds, self._clock.now().wall) is not None
         return _gone(opened.order.agent) or called_off or opened.pressed or opened.order.options.force
 
 
 def grace_after(asked: Asked, order: KillOrder) -> KillOrder:
-    """The order as it goes on: for whom keys were typed the grace is short, unless another was asked for."""
+    """The order as it continues: after exit keys the grace is short, unless one was asked for."""
     if not asked.typed or order.options.grace is not None:
         return order
     return replace(order, options=replace(order.options, grace=min(AFTER_KEYS, order.agent.policy.grace)))

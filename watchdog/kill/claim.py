@@ -1,4 +1,4 @@
-"""Takes an agent's row for an order, unless a beat or a hold withdraws it; a beat does up to the first signal."""
+"""Claims an agent's row for an order, unless a beat or a hold withdraws it; a beat does so until the first signal."""
 
 import asyncio
 import os
@@ -20,10 +20,10 @@ from watchdog.kill.order import (
     STOPPING,
     WITHDRAWN_BY_BEAT,
     KillOrder,
+    OpenOrder,
     daemon_identity,
 )
 from watchdog.kill.pinned_tree import release
-from watchdog.kill.progress import OpenOrder
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
 from watchdog.processes.signals import is_ancestor
@@ -34,32 +34,32 @@ LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
 
 
 def started_us(agent: Agent) -> bool:
-    """Whether this daemon runs below it: it would be spared as our ancestor, and all else of its tree be ended."""
+    """Whether this daemon runs below it. As our ancestor it would be spared, while the rest of its tree was killed."""
     main = agent.identity
     return main is not None and is_ancestor(main.pid) and presence(main, agent.tree.pidfd) is not Presence.ABSENT
 
 
 class BeatArrived(Exception):
-    """It beat before the first signal."""
+    """A beat arrived before the first signal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The agent's row is taken. `order`: as it goes on, perhaps for another reason."""
+    """The agent's row is claimed. `order`: as it continues, perhaps for another reason."""
 
     order: KillOrder
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """Nothing of it was signalled; what an attempt before stopped goes on. `closed`: somebody has closed its row."""
+    """No signal was sent; what an earlier attempt stopped was continued. `closed`: another process closed its row."""
 
     why: str
     closed: bool = False
 
 
 class Claim:
-    """Claims by compare-and-set; signals nobody."""
+    """Claims by compare-and-set; sends no signal."""
 
     def __init__(
         self, registry: AsyncRegistry, clock: Clock, tracker: AgentTracker, holds: Holds, fleet: Fleet
@@ -72,17 +72,17 @@ class Claim:
         self._me = f"daemon {os.getpid()}"
 
     async def claim(self, opened: OpenOrder) -> Claimed | Withdrawn:
-        """Take the agent's row, unless the order is withdrawn instead."""
+        """Claim the agent's row, unless the order is withdrawn instead."""
         agent, progress = opened.order.agent, opened.progress
         order = opened.order
         if order.resumed and order.reason in WITHDRAWN_BY_BEAT and progress.step in BEFORE_SIGNALS:
-            # What it said while no daemon listened is only reaching us now.
+            # Beats that it sent while no daemon listened are only reaching us now.
             return await self.withdraw(opened, "the daemon was restarted before the first signal: it is judged again")
         await self._tracker.follow(agent, self._registry)  # while its process can be asked: its hooks run as that uid
         self._tracker.sockets.drain(agent.agent_id)
-        if why := self._reason(opened, opened.order):
+        if why := opened.withdrawal_reason(self._holds, self._clock.now().wall):
             return await self.withdraw(opened, why)
-        gone = self._gone(opened)
+        gone = self._exited(opened)
         order = opened.order.ended_by_itself(progress.step) if gone else opened.order
         me, now = daemon_identity(agent.reg.host), self._clock.now().wall
         again = agent.status is Status.UNKILLABLE  # its row stays so: coming and going would fill the history
@@ -102,21 +102,21 @@ class Claim:
             return self._withdrawn(opened, "its row was closed by another process", closed=True)
         if order.reason in WITHDRAWN_BY_BEAT and progress.step in ASKING and agent.reg.source == "run":
             await asyncio.sleep(LAST_WORD)
-        # No await from here to the end of the claim: a beat that came meanwhile, or lay with `run`, counts, as does
-        # a hold; to later ones the status says that they come too late.
-        gone = gone or self._gone(opened)
+        # No await from here to the end of the claim: a beat that arrived meanwhile, or was still with `run`, counts,
+        # and so does a hold. Later ones see by the status that they are too late.
+        gone = gone or self._exited(opened)
         order = opened.order.ended_by_itself(progress.step) if gone else opened.order
         self._tracker.sockets.drain(agent.agent_id)
-        if why := self._reason(opened, order):
+        if why := opened.withdrawal_reason(self._holds, self._clock.now().wall, order):
             return await self.withdraw(opened, why)
         if not again:
             agent.become(Status.ENDING)
         return Claimed(order)
 
     async def claim_orphans(self, opened: OpenOrder) -> Claimed | Withdrawn:
-        """Take an order whose agent's row is closed already, and stays as it is."""
+        """Claim an order whose agent's row is closed already, and stays as it is."""
         order = opened.order
-        if why := self._reason(opened, order):
+        if why := opened.withdrawal_reason(self._holds, self._clock.now().wall):
             return self._withdrawn(opened, why)
         me, now = daemon_identity(order.agent.reg.host), self._clock.now().wall
         claim = self._registry.kills.claim_request
@@ -124,15 +124,18 @@ class Claim:
             return Claimed(opened.order)
         return self._withdrawn(opened, "its kill request belongs to another daemon now")
 
-    def listen(self, opened: OpenOrder) -> None:
-        """Until the first signal is sent, a beat withdraws what was ordered for lack of beats. Raises BeatArrived."""
+    def raise_if_beat_arrived(self, opened: OpenOrder) -> None:
+        """Until the first signal is sent, a beat withdraws a kill that was ordered for lack of beats.
+
+        Raises BeatArrived.
+        """
         if opened.order.reason in WITHDRAWN_BY_BEAT and not opened.progress.begun:
             self._tracker.sockets.drain(opened.order.agent.agent_id)
             if why := opened.beat_since_decision():
                 raise BeatArrived(why)
 
     async def withdraw(self, opened: OpenOrder, why: str) -> Withdrawn:
-        """Give the agent's row back, also where a former daemon died right after the claim."""
+        """Give the agent's row back, also where an earlier daemon died right after the claim."""
         agent = opened.order.agent
         before = Status.STARTING if agent.identity is None else Status.RUNNING
         former = before if agent.status is Status.ENDING else agent.status
@@ -150,7 +153,7 @@ class Claim:
         return self._withdrawn(opened, why)
 
     def resume_stopped(self, agent: Agent, step: KillStep, members: Iterable[TreeMember]) -> None:
-        """Continue what an attempt that came to `step` stopped or froze: it is not finished, now or never."""
+        """Continue what an attempt that came to `step` had stopped or frozen: it is not finished, now or ever."""
         if step in STOPPING:
             release(members, self._fleet.guard(agent, agent.reg.host))
             cgroups.thaw_if_ours(agent.reg.own_cgroup)
@@ -159,11 +162,8 @@ class Claim:
         self.resume_stopped(opened.order.agent, opened.progress.step, opened.progress.members)
         return Withdrawn(why, closed)
 
-    def _reason(self, opened: OpenOrder, order: KillOrder) -> str | None:
-        return opened.withdrawal_reason(self._holds, self._clock.now().wall, order)
-
-    def _gone(self, opened: OpenOrder) -> bool:
-        """Whether it ended by itself between the decision and the claim."""
+    def _exited(self, opened: OpenOrder) -> bool:
+        """Whether the agent exited by itself between the decision and the claim."""
         order, agent = opened.order, opened.order.agent
         if order.reason not in AUTOMATIC or opened.progress.step not in ASKING:
             return False

@@ -1,14 +1,14 @@
-"""The last part of an order: commit that the tree is dead and how, run the hooks, tell the task, close the row.
+"""The last part of an order: commit that the tree is dead and how, run the hooks, close the task and the agent's row.
 
-The row is closed last, by compare-and-set; every step may be done again by a later daemon.
+The agent's row is closed last, by compare-and-set. A later daemon may do each step again.
 """
 
 import asyncio
 import os
 import signal
-from datetime import timedelta
-from functools import partial
-from typing import Protocol
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 from watchdog.agents import oom
 from watchdog.agents.agent import Agent
@@ -19,14 +19,13 @@ from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock, Instant
 from watchdog.config.settings import Settings
 from watchdog.core.agent import LIVE, Status
+from watchdog.core.conversations import RESUME, Conversation, conversation_of
 from watchdog.core.hooks import HookOutcome
-from watchdog.core.kill import KillStep, Reason
+from watchdog.core.kill import KillOptions, KillStep, Reason
 from watchdog.core.process import Identity
 from watchdog.errors import Conflict
 from watchdog.helpers.pool import HelperPool
-from watchdog.kill.order import AUTOMATIC, KillOrder
-from watchdog.kill.outcome import AgentDeath, Json, KillOutcome, end_words, withdrawn
-from watchdog.kill.progress import KillProgress, resume_command
+from watchdog.kill.order import AUTOMATIC, AgentDeath, Json, KillOrder, KillOutcome, KillProgress, withdrawn
 from watchdog.kill.terminate import TerminationResult
 from watchdog.probes.exit_report import ExitReports
 from watchdog.processes import procfs
@@ -36,37 +35,38 @@ from watchdog.registry.async_registry import AsyncRegistry
 from watchdog.registry.rows import AgentEnd, Proof
 from watchdog.telemetry.metrics import Metrics
 
-RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
+RUN_REPORT = 1.5  # seconds to wait for `run` to report the exit status where the kernel cannot (before 6.15)
+NOT_ENDED = "not ended, "  # how the outcome of a tree that could not be killed begins
+MOST_LOGGED = 64  # processes in one line of the log; the history has all
+FAULTS = frozenset(  # signals that the kernel, or abort(3), sends for what a process itself did (signal(7))
+    getattr(signal, f"SIG{name}") for name in ["ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP", "XCPU", "XFSZ"]
+)
+
 _CAUSES = {
     Reason.OPERATOR: "killed on request",
     Reason.STOP: "stopped on request",
     Reason.FAILED_TO_START: "not started",
 }
-NOT_ENDED = "not ended, "  # how an outcome of what could not be ended begins
-MOST_TOLD = 64  # processes in one line of the log; the history has all
-FAULTS = frozenset(  # that the kernel, or abort(3), sends for what a process itself did (signal(7))
-    getattr(signal, f"SIG{name}") for name in ["ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP", "XCPU", "XFSZ"]
-)
 
 
 class NotOurs(Exception):
-    """The order is done already (and what followed failed), or was closed or taken by somebody else."""
+    """The order is done already (and a later step failed), or another daemon has closed or claimed it."""
 
 
 class CloseLog(Protocol):
-    """Where closing commits and tells how far it has come."""
+    """Where closing commits and reports how far it has come. In the daemon: `worker.OrderRun`."""
 
     async def proved(self, outcome: KillOutcome, proof: Proof | None) -> bool:
-        """Commit that all of it is dead. False: the order is done, or somebody else's."""
+        """Commit that all of it is dead. False: the order is done, or another daemon's."""
         ...
 
     def cleaned(self, cleaned: list[Json], cleaning: tuple[str, ...]) -> None:
-        """What the hooks that have ended did, and which are left."""
+        """Report what the hooks that have ended did, and which are left."""
         ...
 
 
 class Close:
-    """Knows the registry, the hooks and the ears; kills nobody."""
+    """Writes rows and has the hooks run; sends no signal."""
 
     def __init__(
         self,
@@ -88,11 +88,14 @@ class Close:
         self._me = f"daemon {os.getpid()}"
 
     def apply(self, settings: Settings) -> None:
-        """Hooks that may fail from now on: a figure that is not there yet cannot be seen to rise."""
+        """Have a counter for each hook that may fail: a counter that does not exist yet cannot be seen to rise."""
         self._metrics.expect(hook.name for hook in settings.hooks)
 
     async def build_outcome(self, order: KillOrder, progress: KillProgress) -> KillOutcome:
-        """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
+        """How the agent ended, whose whole tree is dead.
+
+        It is committed before the first hook runs, or when the row is closed.
+        """
         agent = order.agent
         if agent.status is Status.UNKILLABLE and await self._registry.write(
             self._registry.agents.transition,
@@ -106,10 +109,31 @@ class Close:
             agent.become(Status.ENDING)
         if not agent.exit.known:
             await self._learn_exit(agent)
-        return outcome_of(order, progress, self._clock.now())
+        now, status = self._clock.now(), status_of(order, progress)
+        shared = agent.reg.shared(agent.perhaps.values())
+        message = message_of(order, progress) + _left(progress.result) + _reused(agent)
+        message += f"; {shared}" if shared else ""
+        resume = resume_command(agent, progress.conversation)
+        processes = [{**process, "started": _started(one, now)} for one, process in progress.processes.items()]
+        death = AgentDeath(
+            pid=agent.identity.pid if agent.identity else None,
+            task_id=agent.reg.task_id,
+            task_status=task_of(order, status, message)[0],
+            killed_at=now.wall,
+            grace=progress.planned,
+            silence=agent.heartbeat.rhythm.since(now.wall, agent.heartbeat.silence.lasted),
+            resume=resume,
+            conversation=progress.conversation,
+            stop_reason=order.why if status is Status.STOPPED else None,
+            exit_code=agent.exit.code,
+            exit_signal=agent.exit.signal,
+        )
+        return KillOutcome(
+            agent.agent_id, message, status=status, killed=progress.killed, processes=tuple(processes), death=death
+        )
 
     async def mark_unkillable(self, agent: Agent, why: str) -> None:
-        """Something of it lives on: no cleanup while it does."""
+        """Processes of it live on: it gets that status, and no cleanup while they do."""
         if await self._registry.write(
             self._registry.agents.transition,
             agent.agent_id,
@@ -124,14 +148,28 @@ class Close:
     async def clean_up(
         self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog
     ) -> KillOutcome:
-        """Run the hooks, when `outcome` is committed; it comes back with what they did. Raises NotOurs."""
+        """Run the hooks, and give `outcome` back with what they did. It is committed before the first of them runs.
+
+        Raises NotOurs.
+        """
         if not order.options.cleanup:
             return outcome
         agent, status = order.agent, _end_of(outcome)
+
+        async def commit_proof() -> None:
+            if progress.step is KillStep.CLEANUP:  # by an earlier attempt, or an earlier daemon
+                return
+            proof = None
+            if _worth_logging(order, progress):
+                now = self._clock.now().wall
+                proof = Proof(agent.agent_id, agent.reg.owner_uid, self._me, outcome.message, now)
+            if not await log.proved(outcome, proof):
+                raise _not_ours(order)
+            self._log_end(order, progress, outcome)
+
         words = end_words(agent, status, order.options, order.by, order.why, outcome.json())
-        first = partial(self._prove, order, progress, outcome, log)
         runs = await self._cleanup.run(
-            agent, status, order.reason, order.request_id, first=first, progress=log.cleaned, **words
+            agent, status, order.reason, order.request_id, first=commit_proof, progress=log.cleaned, **words
         )
         for run in runs:
             if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
@@ -139,11 +177,11 @@ class Close:
         return outcome.cleaned(runs)
 
     async def close(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome) -> None:
-        """The task, then our row, last. Raises NotOurs."""
+        """Close the task's row and, last, the agent's, in one transaction. Raises NotOurs."""
         agent, status = order.agent, _end_of(outcome)
         task = task_of(order, status, outcome.message)
-        self._tracker.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
-        told = progress.step is KillStep.CLEANUP  # with the proof, before the hooks
+        self._tracker.sockets.drain(agent.agent_id)  # its last messages, which no sweep has written
+        logged = progress.step is KillStep.CLEANUP  # with the proof, before the hooks
         end = AgentEnd(
             order.request_id,
             order.holders,
@@ -153,7 +191,7 @@ class Close:
             outcome=outcome.json(),
             error=error_of(order, status, outcome.message),
             task=None if agent.reg.task_id is None else (agent.reg.task_id, *task),
-            say=not told and _worth_saying(order, progress),
+            say=not logged and _worth_logging(order, progress),
             unsaved=progress.unsaved,
             cancelled=order.options.cancel,
         )
@@ -161,28 +199,16 @@ class Close:
         write = self._registry.kills.close_agent
         if not await self._registry.write(write, agent.agent_id, end, now=now, who=self._me, owner_uid=owner_uid):
             raise _not_ours(order)
-        if not told:
-            self._tell_end(order, progress, outcome)
+        if not logged:
+            self._log_end(order, progress, outcome)
         if agent.reg.task_id is not None and order.options.cancel:
             self._recorder.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
         self._metrics.kills.labels(order.reason.value, status.value).inc()
         self._tracker.forget(agent)
         self._recorder.logger_of(agent).event("agent.ended", status=status, why=outcome.message)
 
-    async def _prove(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog) -> None:
-        """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
-        if progress.step is KillStep.CLEANUP:
-            return
-        agent, proof = order.agent, None
-        if _worth_saying(order, progress):
-            now = self._clock.now().wall
-            proof = Proof(agent.agent_id, agent.reg.owner_uid, self._me, outcome.message, now)
-        if not await log.proved(outcome, proof):
-            raise _not_ours(order)
-        self._tell_end(order, progress, outcome)
-
-    def _tell_end(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome) -> None:
-        """Once it is committed."""
+    def _log_end(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome) -> None:
+        """Log how it ended, once that is committed."""
         agent = order.agent
         if outcome.status is Status.FAILED and by_itself(order, progress):
             resume = resume_command(agent, progress.conversation)
@@ -190,26 +216,26 @@ class Close:
             facts = {"exit_code": agent.exit.code, "exit_signal": agent.exit.signal}
             self._recorder.record("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
         if progress.touched:
-            self._finished(order, outcome)
+            self._log_finished(order, outcome)
 
-    def _finished(self, order: KillOrder, outcome: KillOutcome) -> None:
+    def _log_finished(self, order: KillOrder, outcome: KillOutcome) -> None:
         self._recorder.logger_of(order.agent).event(
             "kill.finished",
             request_id=order.request_id,
             status=outcome.status,
             why=outcome.message,
-            processes=list(outcome.processes[:MOST_TOLD]),
+            processes=list(outcome.processes[:MOST_LOGGED]),
         )
 
     async def close_orphans(self, order: KillOrder, progress: KillProgress) -> KillOutcome:
-        """What outlived its agent is dead: tell it. The agent's row is closed already, and its hooks have run."""
+        """Finish an order for what outlived its agent. The agent's row is closed already, and its hooks have run."""
         outcome = orphans_outcome(order, progress)
         await self._finish_request(order, progress, "done", outcome.json(), outcome.message)
-        self._finished(order, outcome)
+        self._log_finished(order, outcome)
         return outcome
 
     async def withdraw(self, order: KillOrder, progress: KillProgress, why: str) -> KillOutcome:
-        """End an order that was called off; its agent goes on."""
+        """Finish an order that was withdrawn; its agent goes on."""
         agent = order.agent
         await self._finish_request(order, progress, "withdrawn", {"why": why}, why)
         agent.ending.withdrawn()
@@ -217,7 +243,7 @@ class Close:
         return withdrawn(agent.agent_id, why)
 
     async def forget_if_closed(self, agent: Agent) -> bool:
-        """Watch it no longer if its row is closed or somebody made it unreadable: each look would order a kill anew."""
+        """Stop watching an agent whose row is closed or unreadable: else each sweep would order a kill again."""
         try:
             row = await self._registry.read(self._registry.agents.get, agent.agent_id)
         except Conflict as error:
@@ -241,11 +267,11 @@ class Close:
             why=why,
             owner_uid=order.agent.reg.owner_uid,
             by=order.holders,
-            say=_worth_saying(order, progress),
+            say=_worth_logging(order, progress),
         )
 
     async def _learn_exit(self, agent: Agent) -> None:
-        """How the main process ended: the kernel's word through the pidfd, else `run`'s, told or left, else unknown."""
+        """How the main process ended: from the kernel through the pidfd, else from `run`'s report, else unknown."""
         if agent.tree.pidfd is not None:
             told = exit_status(agent.tree.pidfd)
             if told is not None:
@@ -258,31 +284,6 @@ class Close:
             await asyncio.sleep(0.05)
         if agent.exit.known or (not await self._reports.learn(agent) and agent.exit.known):
             agent.exit.reported_at_once()
-
-
-def outcome_of(order: KillOrder, progress: KillProgress, now: Instant) -> KillOutcome:
-    """How an agent ended whose whole tree is dead."""
-    agent, status = order.agent, status_of(order, progress)
-    shared = agent.reg.shared(agent.perhaps.values())
-    message = message_of(order, progress) + _left(progress.result) + _reused(agent) + (f"; {shared}" if shared else "")
-    resume = resume_command(agent, progress.conversation)
-    processes = [{**process, "started": _started(one, now)} for one, process in progress.processes.items()]
-    death = AgentDeath(
-        pid=agent.identity.pid if agent.identity else None,
-        task_id=agent.reg.task_id,
-        task_status=task_of(order, status, message)[0],
-        killed_at=now.wall,
-        grace=progress.planned,
-        silence=agent.heartbeat.rhythm.since(now.wall, agent.heartbeat.silence.lasted),
-        resume=resume,
-        conversation=progress.conversation,
-        stop_reason=order.why if status is Status.STOPPED else None,
-        exit_code=agent.exit.code,
-        exit_signal=agent.exit.signal,
-    )
-    return KillOutcome(
-        agent.agent_id, message, status=status, killed=progress.killed, processes=tuple(processes), death=death
-    )
 
 
 def orphans_outcome(order: KillOrder, progress: KillProgress) -> KillOutcome:
@@ -306,11 +307,11 @@ def survivors_outcome(order: KillOrder, result: TerminationResult) -> KillOutcom
 
 
 def status_of(order: KillOrder, progress: KillProgress) -> Status:
-    """How the agent ended. Who was never signalled ended by himself, whatever we were about to do."""
+    """How the agent ended. One that was never signalled ended by itself, whatever was about to be done."""
     agent = order.agent
     match Reason.GONE if by_itself(order, progress) else order.reason:
         case Reason.GONE:
-            # Who has a `run` has a witness: where that one is silent it was killed too, and nobody saw a success.
+            # An agent's `run` is its witness: if that reported nothing, it was killed too, and no success was seen.
             unseen = not agent.exit.known and agent.reg.source == "run"
             well = (
                 not unseen and not agent.exit.code and not agent.exit.signal and not _ended_with_a_part(order, progress)
@@ -327,7 +328,7 @@ def status_of(order: KillOrder, progress: KillProgress) -> Status:
 
 
 def by_itself(order: KillOrder, progress: KillProgress) -> bool:
-    """Whether it ended before anything was done to it."""
+    """Whether it ended before any signal was sent to its main process."""
     return order.reason is Reason.GONE or (
         order.reason in AUTOMATIC and not progress.main_signalled and order.agent.identity is not None
     )
@@ -367,13 +368,13 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
 
 
 def _ended_with_a_part(order: KillOrder, progress: KillProgress) -> bool:
-    """Whether we ended a main process that lived, because a further one (the harness in its wrapper) had ended."""
+    """Whether a living main process was killed because another one (the harness in its wrapper) had ended."""
     main = None if order.agent.identity is None else progress.processes.get(order.agent.identity)
     return order.reason is Reason.GONE and progress.main_signalled and main is not None and "after" in str(main["how"])
 
 
 def _ways(order: KillOrder, progress: KillProgress) -> str:
-    """By what its processes ended; how many by which, where it was not the same for all."""
+    """What ended its processes; how many each, where it was not the same for all."""
     told = [str(process["how"]) for process in progress.processes.values()]
     by_kill, on_term = (sum(f"after {name}" in how for how in told) for name in ("SIGKILL", "SIGTERM"))
     if len(told) in (by_kill, on_term):
@@ -396,8 +397,8 @@ def _force(order: KillOrder, progress: KillProgress) -> str:
 def task_of(order: KillOrder, status: Status, message: str) -> tuple[str, str | None]:
     """The task's new status and error message.
 
-    Work that was finished is completed, whatever became of its agent afterwards; an exit status that is not 0 is its
-    own later word.
+    Finished work is completed, whatever became of its agent afterwards, unless the agent then exited with a status that
+    is not 0.
     """
     if order.options.cancel:
         return "cancelled", f"cancelled by {order.by}: {order.why}"
@@ -408,7 +409,7 @@ def task_of(order: KillOrder, status: Status, message: str) -> tuple[str, str | 
 
 
 def error_of(order: KillOrder, status: Status, message: str) -> str | None:
-    """Why the agent is no success, in words; None: it is one."""
+    """Why the agent did not succeed, in words; None: it did."""
     match status:
         case Status.COMPLETED:
             return None
@@ -424,6 +425,36 @@ def error_of(order: KillOrder, status: Status, message: str) -> str | None:
             return f"Agent failed: {message}"
 
 
+def resume_command(agent: Agent, conversation: Conversation | None) -> str | None:
+    """The command that resumes the conversation: of the program that lists the agent, else its own program's."""
+    told = {entry.kind: entry.resume for entry in agent.reg.entries if entry.resume}
+    others = [resume for kind, resume in told.items() if kind not in RESUME]
+    own = [] if conversation is None else [conversation.resume]
+    return next(iter([*others, *own, *told.values()]), None)
+
+
+def end_words(
+    agent: Agent, status: Status, options: KillOptions, by: str, why: str, outcome: Mapping[str, object]
+) -> dict[str, Any]:
+    """How it ended, as hooks get it beside `outcome` and `reason`; the same after a restart."""
+    task = "cancelled" if options.cancel else outcome.get("task_status")  # none: of an earlier version
+    task = task or {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(status)
+    try:
+        ended_at = datetime.fromisoformat(str(outcome.get("killed_at"))).timestamp()
+    except ValueError:
+        ended_at = 0.0  # an edited row
+    conversation = conversation_of(outcome.get("conversation"))
+    return {
+        "why": why if why and status in (Status.KILLED, Status.STOPPED, Status.LOST) else str(outcome.get("message")),
+        "by": by,
+        "ended_at": ended_at,
+        "task_status": task or agent.policy.task_status,
+        "resumable": outcome.get("resumable") is True,
+        "conversation": None if conversation is None else conversation.id,
+        "with_messages": options.with_messages,
+    }
+
+
 def _end_of(outcome: KillOutcome) -> Status:
     assert outcome.status is not None, "it is proved dead"
     return outcome.status
@@ -433,13 +464,13 @@ def _not_ours(order: KillOrder) -> NotOurs:
     return NotOurs(f"kill request {order.request_id} belongs to another daemon now: it is left alone")
 
 
-def _worth_saying(order: KillOrder, progress: KillProgress) -> bool:
-    """Whether the end of the request is; where nobody was killed `agent.ended` tells it."""
+def _worth_logging(order: KillOrder, progress: KillProgress) -> bool:
+    """Whether the end of the request is; where no process was killed `agent.ended` says enough."""
     return progress.touched or order.reason not in (Reason.GONE, Reason.LOST)
 
 
 def _started(identity: Identity, now: Instant) -> str | None:
-    """When a process of this boot was started (UTC, to the second); None for one of another, or never read (0)."""
+    """When a process was started (UTC, to the second); None for one of another boot, or if that was never read (0)."""
     if identity.boot_id != boot_id() or identity.start_ticks == 0:
         return None
     age = now.boot - identity.start_ticks / procfs.TICKS_PER_SECOND
@@ -447,12 +478,12 @@ def _started(identity: Identity, now: Instant) -> str | None:
 
 
 def _left(ended: TerminationResult) -> str:
-    """Who was not the agent's own, and lives on where it was: a program that is spared, or says that it is one."""
+    """The processes left in its cgroup that are not the agent's: a spared program, or one that has such a name."""
     names = ", ".join(ended.left[:8]) + (" and more" if len(ended.left) > 8 else "")
     return f"; left alive in its cgroup: {names}" if names else ""
 
 
 def _reused(agent: Agent) -> str:
-    """Who looks for the pid now finds somebody else, whom nobody has touched."""
+    """A note for people who look for the pid: another process has it now, which was not touched."""
     main = agent.identity
     return f"; pid {main.pid} has been reused by another process" if main is not None and passed_on(main) else ""

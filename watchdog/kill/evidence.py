@@ -1,7 +1,7 @@
 """What each source said of an agent right before its first signal: kept with the kill request, shown by `why`.
 
-Bounded, and without secrets as far as `core.redaction` knows them. What is not known is said to be not known. Numbers
-are seconds, times UTC.
+It is bounded, and has no secrets that `core.redaction` knows. What is not known is reported as such. Numbers are
+seconds, times UTC.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from watchdog.helpers.pool import HelperPool
 from watchdog.probes.conversation import find_conversation
 from watchdog.probes.panes import Panes
 
-LONGEST = 500  # characters of one sentence of somebody else's
+LONGEST = 500  # characters of a text that is not ours
 MOST = 10  # lines of a log
-DEADLINE = 1.0  # seconds that the first signal may wait for them
+DEADLINE = 1.0  # seconds that the first signal may wait for the log
 
 
 class EvidenceCollector:
-    """Has the parts that know something of an agent."""
+    """Asks each part that knows something of an agent."""
 
     def __init__(
         self,
@@ -41,26 +41,26 @@ class EvidenceCollector:
         self._panes = panes
         self._watched = watched
 
-    def reckon(self, agent: Agent) -> None:
-        """Bring the agent's watched time up to this moment, before it is told."""
+    def catch_up(self, agent: Agent) -> None:
+        """Bring the agent's watched time up to this moment, before it is shown."""
         self._watched.catch_up(agent)
 
     async def conversation(self, agent: Agent) -> Conversation | None:
-        """The conversation that it is in."""
+        """The conversation of its program that it is in."""
         return await find_conversation(agent, self._helpers)
 
     async def collect(self, agent: Agent) -> dict[str, object]:
         """What each source says of it now."""
         held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
-        self.reckon(agent)
+        self.catch_up(agent)
         return await collect_evidence(agent, held, self._helpers, self._panes)
 
 
 async def collect_evidence(agent: Agent, held: str | None, helpers: HelperPool, panes: Panes) -> dict[str, object]:
     """By source: verdict, heartbeat, lease, tool, progress, beat_file, activity, seen, hold, last_words, pane.
 
-    `held`: the hold on it that is on in spite of the kill (put on too late), or None. Waits for the owner's helper
-    `DEADLINE` at most to read the end of its log, and `panes.DEADLINE` for what its pane shows.
+    `held`: a hold on it that came too late for this kill, or None. Waits at most `DEADLINE` for the owner's helper to
+    read the end of its log, and `panes.DEADLINE` for what its pane shows.
     """
     ages, said = agent.heartbeat.ages, agent.heartbeat.said
     output, pane = await asyncio.gather(_output(agent, helpers), panes.last_screen(agent))
@@ -108,7 +108,7 @@ def _beat_file(agent: Agent) -> str | None:
 
 
 async def _output(agent: Agent, helpers: HelperPool) -> object:
-    """The last lines of its log, as far as one was told of: where else its output goes is its starter's affair."""
+    """The last lines of its log, if one was registered."""
     if agent.reg.log is None:
         return "not known: no log was registered (--log)"
     try:

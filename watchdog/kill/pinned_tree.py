@@ -1,6 +1,7 @@
-"""The roll of one tree that is being ended: who belongs to it, each held by a pidfd, and what was sent to whom.
+"""One tree that is being killed: its processes, each held by a pidfd, what was sent to each, and its own cgroup.
 
-Signals go out only through `processes.signals`. Whoever was stopped for it is killed or continued: `close` sees to it.
+Signals are sent only through `processes.signals`. What was stopped or frozen is killed or continued in the end, by
+`PinnedTree.close` and `CgroupFreezer.thaw`.
 """
 
 import asyncio
@@ -9,38 +10,39 @@ import os
 import resource
 import select
 import signal
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from watchdog.core.ladder import parents_first
 from watchdog.core.process import Identity, TreeMember
 from watchdog.errors import SignalRefused
 from watchdog.processes import cgroups, procfs
 from watchdog.processes.bounded import Unreadable
 from watchdog.processes.identity import pin
 from watchdog.processes.reader import awaited
-from watchdog.processes.signals import NO_LOOK, Guard, SendResult, SignalTarget, carry_on, send
+from watchdog.processes.signals import NO_LOOK, Guard, SendResult, SignalTarget, carry_on, kill_cgroup, send
 from watchdog.processes.stops import tracers_of
 
+FREEZE_LIMIT = 2.0  # seconds; 100 processes take 1.2 ms, one in uninterruptible sleep may take forever
+FREEZE_TICK = 0.005  # seconds between two looks whether it stands still
 SPARE_DESCRIPTORS = 64  # for looks at /proc, the registry, and each signal's own pidfd
 
 
 @dataclass(slots=True)
 class Member:
-    """One process of the tree: how we know it, and how it ended. `pidfd` is open until the roll is closed."""
+    """One process of the tree: how we know it, and how it ended. `pidfd` is open until the tree is closed."""
 
     seen: TreeMember
     pidfd: int
-    sent: list[str] = field(default_factory=list)  # each signal that ends, once
-    refused: str | None = None  # why nothing goes out to it: not_permitted, protected, unreadable
+    sent: list[str] = field(default_factory=list)  # each signal that ends a process, once
+    refused: str | None = None  # why it gets no signal: not_permitted, protected, unreadable
     stuck: str | None = None  # why it outlives KILL: frozen, traced, d_state
-    frozen_by: str | None = None  # the directory of the cgroup that holds it, where it is frozen
+    frozen_by: str | None = None  # the directory of the cgroup that holds it, if it is frozen
     tracer: int = 0  # the process that holds it, if it is traced
     stopped: bool = False  # by us, in this attempt
-    look: SignalTarget = NO_LOOK  # what was read of it for the signals that come next
-    owed: bool = False  # SIGCONT, unless it is killed: we stopped it, or an attempt before this one may have
+    look: SignalTarget = NO_LOOK  # what was read of it for the next signals
+    owed: bool = False  # SIGCONT, unless it is killed: we stopped it, or an earlier attempt may have
     dead: bool = False
 
     @property
@@ -57,7 +59,7 @@ class Member:
         return self.seen.parent_pid
 
     def note(self, sig: signal.Signals) -> None:
-        """It was sent, perhaps again: what cannot be ended is sent hundreds."""
+        """It was sent this signal, perhaps again: what cannot be killed gets hundreds."""
         if sig.name not in self.sent:
             self.sent.append(sig.name)
 
@@ -71,7 +73,7 @@ class Member:
         return f"after {self.sent[-1]}" if self.sent else "by itself"
 
     def lives_on(self) -> str:
-        """The same for one that lives, with the remedy where a freezer holds it."""
+        """The same for one that lives, with the remedy if a freezer holds it."""
         if self.frozen_by is None or self.refused:
             return self.how()
         how = "thaw it as root" if cgroups.thawed_by_root(self.frozen_by) else "thaw it"
@@ -79,19 +81,19 @@ class Member:
 
 
 class SignalLog(Protocol):
-    """Who is told what went out, and what could not."""
+    """Where signals that were sent, or refused, are reported."""
 
     def signalled(self, name: str, pids: list[int]) -> None:
-        """A signal of that name went out to these."""
+        """A signal of that name was sent to these."""
         ...
 
     def refused(self, pid: int, why: str) -> None:
-        """The guard, or the kernel, let no signal out to this one."""
+        """A safety check, or the kernel, blocked signals to this one."""
         ...
 
 
 class PinnedTree:
-    """Whoever was found to belong to the tree since the attempt began; the dead stay on it."""
+    """All processes that were found to belong to the tree since the attempt began, the dead included."""
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class PinnedTree:
     ) -> None:
         """`guard` gives what must not be signalled, as of now.
 
-        `main_pidfd`: the caller's, for where the main process cannot be read now.
+        `main_pidfd`: the caller's pidfd of the main process, in case that cannot be read now.
         """
         self._main = main
         self._main_pidfd = main_pidfd
@@ -113,9 +115,8 @@ class PinnedTree:
     def admit(self, seen: TreeMember) -> bool:
         """Take in a process of the tree; False when it is known already.
 
-        One that has ended since it was found counts as taken in: there was somebody new. A tree may be larger than the
-        descriptors that we may have: who comes too late for one is left for a later look, when some of those who hold
-        one have died.
+        One that has ended since it was found counts as taken in: the look did find a new process. A tree may have more
+        processes than we may have descriptors: those that find none left wait for a later look, when others have died.
         """
         if seen.identity in self._members:
             return False
@@ -131,13 +132,13 @@ class PinnedTree:
         if pidfd is None:
             return True
         if pidfd >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_DESCRIPTORS and self._holds_any():
-            os.close(pidfd)  # the lowest number that is free is given out (open(2)): there are few left
+            os.close(pidfd)  # the lowest free number is given out (open(2)): few are left
             return True
         self._members[seen.identity] = Member(seen, pidfd)
         return True
 
     def _pinned(self, identity: Identity) -> int | None:
-        """As `pin`; the main process, which the fleet has pinned since it was registered, needs no look."""
+        """As `pin`; if the main process cannot be read, the pidfd that the fleet has held since its registration."""
         try:
             return pin(identity)
         except Unreadable:
@@ -146,7 +147,7 @@ class PinnedTree:
             return os.dup(self._main_pidfd)
 
     def check(self) -> None:
-        """Note of which members nothing may be sent to: such a one is neither stopped nor frozen with the others."""
+        """Note which members may get no signal: these are neither stopped nor frozen with the others."""
         guard = self._guard()
         for member in self.alive():
             if member.refused is None and not guard.permits(member.pidfd):
@@ -156,7 +157,7 @@ class PinnedTree:
         return tuple(self._members.values())
 
     def alive(self) -> list[Member]:
-        """Who is not proved dead, as of now."""
+        """The members that are not proved dead, as of now."""
         held = {m.pidfd: m for m in self._members.values() if m.pidfd >= 0 and not m.dead}
         for descriptor in held.keys() - _unended(held):
             held[descriptor].dead = True
@@ -165,13 +166,13 @@ class PinnedTree:
         return [m for m in self._members.values() if not m.dead]
 
     def seen(self) -> list[TreeMember]:
-        """All of it as it is committed."""
+        """All members, as they are committed."""
         return [m.seen for m in self._members.values()]
 
     async def look(self) -> None:
-        """Read what signals to these need to know: nothing is read between the last beat and the first signal.
+        """Read what sending a signal needs to know, so that nothing is read between the last beat and the first signal.
 
-        Where that fails each signal reads for itself.
+        If that fails, each signal reads for itself.
         """
         held = [m for m in self.alive() if m.pidfd >= 0]
         stats: dict[int, procfs.Stat | OSError] = {}
@@ -185,19 +186,7 @@ class PinnedTree:
         """What the last `look` saw."""
         return {m.seen.identity: m.look for m in self._members.values()}
 
-    def term(self, members: Iterable[Member]) -> None:
-        """TERM, and CONT so that a stopped process can act on it (systemd.kill(5) does the same)."""
-        self._send(members, signal.SIGTERM, signal.SIGCONT)
-
-    def stop(self, members: Iterable[Member]) -> None:
-        """SIGSTOP: from then on it cannot fork. Parents first, see `parents_first`."""
-        self._send(parents_first(members), signal.SIGSTOP)
-
-    def kill(self, members: Iterable[Member]) -> None:
-        """SIGKILL, children first: they are stopped, and would be continued by their parent's death."""
-        self._send(reversed(parents_first(members)), signal.SIGKILL)
-
-    def killed(self, pids: Collection[int]) -> None:
+    def were_killed(self, pids: Collection[int]) -> None:
         """Their cgroup was killed as a whole."""
         hit = [m for m in self._members.values() if m.pid in pids and not m.dead]
         for member in hit:
@@ -206,7 +195,7 @@ class PinnedTree:
             self._log.signalled(signal.SIGKILL.name, [m.pid for m in hit])
 
     def were_stopped(self, seen: Iterable[TreeMember]) -> None:
-        """A daemon before us was in the end phase with these: who is not of the tree any more is continued."""
+        """An earlier attempt was in its end phase with these. Those that left the tree since are continued."""
         for each in seen:
             member = self._members.get(each.identity)
             if member is None:
@@ -217,7 +206,7 @@ class PinnedTree:
     async def stuck(self) -> str | None:
         """Why it lives after all that was sent, in one word: not_permitted protected unreadable frozen traced d_state.
 
-        Who is traced dies when its tracer lets it go: at its exit, too, it waits for one that asked for that
+        A traced process dies when its tracer lets it go: even at its exit it waits for a tracer that asked for that
         (PTRACE_O_TRACEEXIT of ptrace(2)).
         """
         alive = self.alive()
@@ -237,11 +226,11 @@ class PinnedTree:
         return next((reason for reason in reasons if reason), None)
 
     async def exit_or(self, hurry: asyncio.Event, timeout: float) -> None:
-        """Wait for an exit that `alive` has not told yet, for `hurry`, or so many seconds."""
+        """Wait for an exit that `alive` has not seen yet, for `hurry`, or `timeout` seconds."""
         await _woken([m.pidfd for m in self._members.values() if m.pidfd >= 0], hurry, timeout)
 
     def close(self) -> None:
-        """Continue whom we stopped and did not kill, and let go of all."""
+        """Continue what was stopped and not killed, and close all pidfds."""
         for member in self.alive():
             if member.owed and "SIGKILL" not in member.sent:
                 release([member.seen], self._guard())
@@ -253,7 +242,8 @@ class PinnedTree:
     def _holds_any(self) -> bool:
         return any(member.pidfd >= 0 for member in self._members.values())
 
-    def _send(self, members: Iterable[Member], *signals: signal.Signals) -> None:
+    def send_to(self, members: Iterable[Member], *signals: signal.Signals) -> None:
+        """Send each member these signals, in the given order of members, as far as `signals.send` lets them through."""
         guard = self._guard()
         sent = []
         for member in members:
@@ -278,7 +268,7 @@ class PinnedTree:
             self._log.signalled(signals[0].name, sent)
 
     def _refused(self, member: Member, refusal: SignalRefused) -> None:
-        """The guard said no. Who turned out to be another agent's, or spared, was never ours to end."""
+        """A check blocked the signal. A process that turned out to be another agent's, or spared, leaves the tree."""
         identity = member.seen.identity
         if member.refused is None:
             self._log.refused(identity.pid, str(refusal))
@@ -291,8 +281,107 @@ class PinnedTree:
             del self._members[identity]
 
 
+class CgroupFreezer:
+    """The cgroup that `run` made for an agent: which processes are in it, and whether it is frozen.
+
+    It is frozen and killed as a whole only while no other agent's process is in it. Without a cgroup, or if it may not
+    be written, nothing here does anything, and each process is stopped by itself. `thaw` is always called in the end.
+    Unless a method says otherwise, it answers by the last `look`.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._tried = False  # in this round: once is enough
+        self._foreign = False
+        self._populated = False
+        self.frozen = False
+        self.inside: frozenset[int] = frozenset()
+
+    @property
+    def freezable(self) -> bool:
+        """Whether to freeze it: it is in use, only by this agent as far as is known, and this round did not try."""
+        return self._populated and not self._foreign and not self.frozen and not self._tried
+
+    def pids(self) -> frozenset[int]:
+        """The pids in it now; none if that cannot be read: then the scan alone counts."""
+        if self._path is None:
+            return frozenset()
+        try:
+            return cgroups.members(self._path)
+        except OSError:
+            return frozenset()
+
+    def look(self, before: frozenset[int], ours: Collection[int]) -> bool:
+        """Learn from a scan: `before` were in it when the scan began, `ours` are the agent's, as the scan found.
+
+        A process that was in it and is not the agent's is another's: the cgroup is thawed, that one must not wait for
+        us. False if a process is in it that the scan cannot have seen.
+        """
+        found = self.pids()
+        self._populated = bool(found)
+        self.inside = found.intersection(ours)
+        strangers = found - self.inside
+        self._foreign = not strangers.isdisjoint(before)
+        if self._foreign:
+            self.thaw()
+        return self._foreign or not strangers
+
+    def unseen(self) -> list[int]:
+        """The pids in it that no scan can see (hidepid=2, another pid namespace): it is not known whose they are."""
+        hidden = [pid for pid in self.pids() if not os.path.exists(f"{procfs.PROC}/{pid}/stat")]
+        return sorted(self.pids().intersection(hidden))  # else it ended between the two looks
+
+    def strangers(self) -> tuple[str, ...]:
+        """What is still in it when all of the agent's processes are dead, as name[pid]: programs that are spared."""
+        found = []
+        for pid in sorted(self.pids()):
+            with suppress(OSError, ValueError):  # ended meanwhile
+                found.append(f"{procfs.stat(pid).name}[{pid}]")
+        return tuple(found)
+
+    async def freeze(self) -> None:
+        """Freeze it. If that fails it is thawed, and not tried again before `next_round`."""
+        self._tried = True
+        if self._path is None:
+            return
+        try:
+            self.frozen = True  # before it is: whatever happens next, `thaw` knows
+            still = cgroups.freeze(self._path, 0)
+            for _ in range(int(FREEZE_LIMIT / FREEZE_TICK)):
+                if still:
+                    return
+                await asyncio.sleep(FREEZE_TICK)
+                still = cgroups.events(self._path).frozen
+        except OSError:
+            pass  # EACCES, EROFS
+        self.thaw()
+
+    def kill(
+        self, ours: Mapping[Identity, int | None], guard: Guard, looks: Mapping[Identity, SignalTarget]
+    ) -> frozenset[int]:
+        """Kill it as a whole, with `ours` and `looks` as for `kill_cgroup`; the pids that were killed, perhaps none."""
+        if self._path is None or not self.frozen:
+            return frozenset()
+        try:
+            return kill_cgroup(self._path, ours, guard, looks) or frozenset()
+        except SignalRefused:
+            return frozenset()
+
+    def thaw(self) -> None:
+        """Let its processes continue."""
+        if self._path is None or not self.frozen:
+            return
+        self.frozen = False
+        cgroups.thaw_if_ours(self._path)
+
+    def next_round(self) -> None:
+        """It may be frozen again."""
+        self.thaw()
+        self._tried = False
+
+
 def release(members: Iterable[TreeMember], guard: Guard) -> None:
-    """Continue processes that were stopped to be ended and now are not."""
+    """Continue processes that were stopped to be killed, and now are not."""
     for member in members:
         try:
             pidfd = pin(member.identity)
@@ -303,11 +392,11 @@ def release(members: Iterable[TreeMember], guard: Guard) -> None:
             finally:
                 os.close(pidfd)
         except (SignalRefused, OSError):
-            continue  # not even ours to continue: nothing of ours has stopped it
+            continue  # not ours to continue: then we have not stopped it
 
 
 async def until_gone(identities: Collection[Identity], again: asyncio.Event, timeout: float) -> None:
-    """Wait until all of these are gone, or `again` is set, or so many seconds. With nobody to wait for: so long."""
+    """Wait until all of these have ended (never, if there are none), `again` is set, or `timeout` seconds are over."""
     blind, loop = not identities, asyncio.get_running_loop()
     end = loop.time() + timeout
     pinned = []
@@ -316,7 +405,7 @@ async def until_gone(identities: Collection[Identity], again: asyncio.Event, tim
             try:
                 pidfd = pin(identity)
             except OSError:
-                blind = True  # no descriptors, no right to look: only time helps
+                blind = True  # no descriptor, or no right to look: only time helps
                 continue
             if pidfd is not None:
                 pinned.append(pidfd)
@@ -331,7 +420,7 @@ async def until_gone(identities: Collection[Identity], again: asyncio.Event, tim
 
 
 async def _woken(pidfds: Collection[int], event: asyncio.Event, timeout: float) -> None:
-    """Wait until one of these processes ends, or for the event, or so many seconds."""
+    """Wait until one of these processes ends, or for the event, or for `timeout` seconds."""
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()
 
@@ -352,7 +441,7 @@ async def _woken(pidfds: Collection[int], event: asyncio.Event, timeout: float) 
 
 
 def _unended(pidfds: Collection[int]) -> list[int]:
-    """Whose process has not ended.
+    """The pidfds whose process has not ended.
 
     A pidfd is readable when every thread has ended, zombie or not (pidfd_open(2)).
     """

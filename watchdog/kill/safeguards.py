@@ -1,14 +1,15 @@
-"""What holds the daemon's own kills back: operators, a registry that is away, a budget, and doubt in ourselves.
+"""What holds back the daemon's own kills: operators, an unavailable registry, a budget, and doubt in ourselves.
 
-Doubt speaks for everybody whose silence is all that is against him. It is one of: we have only just begun to look
-again (a gap in our own ticks, a suspend, a set clock), the host is pressed, many fell silent together. It is told when
-it begins and when it ends, holds back no agent's end for longer than `hold.max_seconds`, and none when an operator
-lifts it; from then on the daemon goes on at `kill.max_per_minute`. A start is no such: who is restarted again and again
-would end nobody. There each agent is looked at once more (`first_look`) and gets one fresh limit (`Speaker.forgive`).
+Doubt holds back kills of agents against which there is nothing but silence. Its kinds: we have only just begun to look
+again (a gap in our own ticks, a suspend, a set clock), the host is under pressure, many agents fell silent together. It
+is logged when it begins and when it ends. It holds back the kill of one agent for at most `hold.max_seconds`, and none
+once an operator lifts it; from then on the daemon kills at the rate of `kill.max_per_minute`. A start is no doubt: a
+daemon that is restarted again and again would never kill. Instead each agent is looked at once more (`first_look`) and
+gets one fresh limit (`Silence.forgive`).
 
-A mass stall and the budget are kept by user (`user_of`: sub-uids count for theirs), a gap and pressure are the host's.
-Pressure that one user makes therefore holds back all: an agent that sleeps may wait for something outside its tree that
-is starved, which no figure of its own shows. It does so for `hold.max_seconds` of each agent at most.
+A mass stall and the budget are kept by user (`user_of`: sub-uids count for theirs); a gap and pressure are the host's.
+So pressure that one user makes holds back all kills: a sleeping agent may wait for something outside its tree that is
+starved, which no figure of its own shows. It does so for at most `hold.max_seconds` of each agent.
 """
 
 from collections import Counter, deque
@@ -47,7 +48,7 @@ class _SelfHold:
 
 
 class Safeguards:
-    """Asked once a sweep."""
+    """Gives the limits of each sweep."""
 
     def __init__(
         self,
@@ -71,12 +72,12 @@ class Safeguards:
         self._fell: dict[str, tuple[int, float, float]] = {}  # ordered to be killed for silence: user, when, until when
         self._stalled: dict[int | None, float] = {}  # when a mass stall was seen last, by user
         self._sharing = 1  # users that have agents
-        self._last: Instant | None = None  # of a look at everybody
+        self._last: Instant | None = None  # of a sweep
         self._unsettled, self._until = "", 0.0  # why we do not trust our own watch, and until when
-        self.doubts: dict[tuple[Veto, int | None], _SelfHold] = {}  # by kind and user (None: everybody's agents)
+        self.doubts: dict[tuple[Veto, int | None], _SelfHold] = {}  # by kind and user (None: all agents)
 
     def apply(self, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Use these from now on."""
         self._settings = settings
 
     def user_of(self, uid: int) -> int:
@@ -84,7 +85,7 @@ class Safeguards:
         return self._users.user_of(uid)
 
     async def end_holds(self, now: Instant) -> None:
-        """Say and write down that the time of an operator's hold is over."""
+        """Log and store that the time of an operator's hold is over."""
         for row in self.holds.moved():
             with suppress(RegistryUnavailable):
                 await self._registry.write(self._registry.history.move_hold, row.id, row.until_at)
@@ -120,7 +121,7 @@ class Safeguards:
         return Budget(self._settings.kill.max_per_minute, spent, self._sharing)
 
     def note_sweep(self, interval: float) -> bool:
-        """A look at everybody begins: whether we may have missed words since the last one."""
+        """A sweep begins: whether we may have missed beats since the last one."""
         if self._steps is not None:
             self._steps.look()
         now = self._clock.now()
@@ -205,7 +206,7 @@ class Safeguards:
             self._doubt(Veto.MASS_STALL, found.get(user), user)
 
     def on(self, owner_uid: int | None = None) -> list[str]:
-        """Those that hold kills back now, in words; with `owner_uid` those that hold back kills of its agents."""
+        """The reasons that hold back kills now; with `owner_uid` those that hold back kills of its agents."""
         user = None if owner_uid is None else self.user_of(owner_uid)
         return [
             doubt.why
@@ -214,13 +215,13 @@ class Safeguards:
         ]
 
     def lasting(self) -> list[str]:
-        """Those of them that do not pass by themselves within two intervals, in words."""
+        """Those of these reasons that do not end by themselves within two intervals."""
         return [
             doubt.why for (veto, _), doubt in self.doubts.items() if not doubt.lifted and veto is not Veto.UNSETTLED
         ]
 
     def lift(self) -> list[str]:
-        """An operator lifts what is on: it counts no more before it has ended and begun anew. Says what it was."""
+        """An operator lifts the current doubts: none counts until it has ended and begun again. Gives their reasons."""
         lifted = [doubt for doubt in self.doubts.values() if not doubt.lifted]
         for doubt in lifted:
             doubt.lifted = True
@@ -232,11 +233,11 @@ class Safeguards:
         return {str(veto): counts[veto] for veto in (Veto.UNSETTLED, Veto.PRESSURE, Veto.MASS_STALL)}
 
     def mass_stalled(self) -> list[str]:
-        """The uids whose agents fell silent together, for figures; `all` where it is everybody's."""
+        """The uids whose agents fell silent together, for figures; `all` if it is all users'."""
         return ["all" if user is None else str(user) for veto, user in self.doubts if veto is Veto.MASS_STALL]
 
     def _doubt(self, veto: Veto, why: str | None, user: int | None = None, *, tell: bool = True) -> None:
-        """It is on, for that reason, or (None) it is not; said when that changes."""
+        """It holds for this reason, or (None) it does not; logged when that changes."""
         key = veto, user
         fields: dict[str, object] = {"reason": str(veto)} | ({} if user is None else {"uid": user})
         known = self.doubts.get(key)

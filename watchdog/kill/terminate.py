@@ -1,24 +1,22 @@
 """Ends one agent's whole tree and proves it: look, ask `core.ladder`, commit the intent, act, look again.
 
-Nothing here decides whether an agent should end; that was decided, claimed and committed before. Signals go out only
-through the `roll`. Dead means: its pidfd says so, and a last look found nobody new.
+Nothing here decides whether an agent is to be killed: that was decided, claimed and committed before. Signals are sent
+only by `PinnedTree` and `CgroupFreezer`. A process is dead when its pidfd says so; the tree is, when the last looks
+found no other process (`Looks`).
 """
 
 import asyncio
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
-from watchdog.agents.agent import Agent
-from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.kill import KillStep, Polite
-from watchdog.core.ladder import END_PHASE, LadderState, Move, asked, next_step
+from watchdog.core.ladder import LadderState, Looks, Move, acted, next_step, parents_first
 from watchdog.core.process import Identity, TreeMember
-from watchdog.core.proof import Looks
-from watchdog.kill.cgroup_freezer import CgroupFreezer
-from watchdog.kill.pinned_tree import Member, PinnedTree, SignalLog
+from watchdog.kill.pinned_tree import CgroupFreezer, Member, PinnedTree, SignalLog
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import cgroups
 from watchdog.processes import snapshot as evidence
@@ -26,9 +24,8 @@ from watchdog.processes.reader import awaited
 from watchdog.processes.signals import Guard
 
 Json = dict[str, object]
-RESTLESS = 5  # looks in a row that missed somebody in its cgroup; from then on he counts as alive, to be frozen
-TELL = 1.0  # seconds after which it is committed that a grace runs: most trees are gone by then
-RESEND = 0.2  # seconds between two rounds of the end phase; teardown of 100 processes takes 55 ms
+RESTLESS = 5  # looks in a row that missed a process in its cgroup; from then on it counts as alive, to be frozen
+REPORT_GRACE = 1.0  # seconds after which it is committed that a grace runs: most trees are dead by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class TerminationResult:
     members: tuple[Member, ...] = ()
     reason: str | None = None
     unseen: tuple[int, ...] = ()  # pids in its cgroup that we may not look at
-    left: tuple[str, ...] = ()  # who lives on in its cgroup, and is not its own: name[pid]
+    left: tuple[str, ...] = ()  # living processes in its cgroup that are not the agent's: name[pid]
 
     @property
     def signalled(self) -> bool:
@@ -52,7 +49,7 @@ class TerminationResult:
         return tuple(m.seen.identity for m in self.members if not m.dead)
 
     def after(self, former: "TerminationResult") -> "TerminationResult":
-        """The whole story of two attempts: whom the former one could not end, this one may have found dead."""
+        """Both attempts together: what the former one could not end, this one may have found dead."""
         now = {m.seen.identity: m for m in self.members}
         for member in former.members:
             known = now.get(member.seen.identity, member)
@@ -63,7 +60,9 @@ class TerminationResult:
 
 
 class Grace(NamedTuple):
-    """One that goes on. `started`: by this boot's monotonic clock; `everybody`: not the main process alone has TERM."""
+    """A grace that runs. `started`: by this boot's monotonic clock; `everybody`: all have had TERM, not only the main
+    process.
+    """
 
     started: float
     everybody: bool
@@ -71,7 +70,7 @@ class Grace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TerminationPlan:
-    """How a tree is to be ended. `hurry` is set when `force` is wanted while it is being done."""
+    """How a tree is to be ended. `hurry` is set when `force` is ordered meanwhile."""
 
     agent_id: str
     main: Identity | None
@@ -79,26 +78,26 @@ class TerminationPlan:
     verify: timedelta
     polite: Polite
     force: bool = False
-    cgroup: str | None = None  # its own
+    cgroup: str | None = None  # the agent's own
     main_pidfd: int | None = None  # the fleet's
-    begun: bool = False  # an attempt before this one has signalled: what it saw before is the evidence
-    stopped: tuple[TreeMember, ...] = ()  # an attempt before this one was in its end phase with these
-    termed: Grace | None = None  # that an attempt before this one gave
+    begun: bool = False  # an earlier attempt has sent signals: what it saw before them is the evidence
+    stopped: tuple[TreeMember, ...] = ()  # an earlier attempt was in its end phase with these
+    termed: Grace | None = None  # the grace that an earlier attempt gave
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class KillLog(SignalLog, Protocol):
-    """Where one attempt says what it is about to do, and what it did."""
+    """Where one attempt commits what it is about to do, and reports what it did. In the daemon: `worker.OrderRun`."""
 
     async def before_signal(self, step: KillStep, members: list[TreeMember], snapshot: Json | None) -> None:
-        """Commit the step before it is taken; `snapshot`: what its processes are doing, before the first signal.
+        """Commit the step before it is taken. `snapshot`: what the processes do, right before the first signal.
 
-        Raises what keeps it from being taken: the registry is away, the order is not ours, a beat has come.
+        Raises what forbids the step: the registry is unavailable, the order is another daemon's, a beat has arrived.
         """
         ...
 
     async def grace_started(self, grace: Grace) -> None:
-        """The grace of the main process goes on, or that of all."""
+        """The grace of the main process, or that of all, has run for `REPORT_GRACE`."""
         ...
 
 
@@ -113,188 +112,162 @@ class TreeTermination:
         guard: Callable[[], Guard],
         log: KillLog,
     ) -> None:
-        """`guard` gives what must not be signalled for this agent's sake, as of now."""
+        """`guard` gives what must not be signalled while this agent is killed, as of now."""
         self._plan = plan
         self._scanner = scanner
         self._clock = clock
         self._log = log
         self._force = plan.force
-        self._told: bool | None = None  # by `grace_started`
-        self._roll = PinnedTree(plan.main, guard, log, plan.main_pidfd)
+        self._grace_reported: bool | None = None  # by `grace_started`: for all processes, or for the main process alone
+        self._tree = PinnedTree(plan.main, guard, log, plan.main_pidfd)
         self._guard = guard
         self._restless = 0
         self._looks = Looks()
-        self._enclosure = CgroupFreezer(plan.cgroup)
-        self._kill = LadderState(clock.mono(), plan.grace, plan.verify, plan.polite)
+        self._cgroup = CgroupFreezer(plan.cgroup)
+        self._state = LadderState(clock.mono(), plan.grace, plan.verify, plan.polite)
 
     async def run(self) -> TerminationResult:
         """End the tree.
 
-        1. Look once and commit who belongs to it, with evidence, before the first signal of all attempts.
-        2. Ask for the next step, commit it, do it; repeat.
-        3. Stop when a look finds nobody alive and nobody new, or when what lives cannot be ended.
+        1. Look once and commit which processes belong to it, with evidence, before the first signal of all attempts.
+        2. Ask for the next move, commit it, make it; repeat.
+        3. Stop when it is proved dead, or when what lives cannot be ended.
 
-        However it ends (cancelled, the registry away), nobody stays stopped who was not sent KILL.
+        However this ends (cancelled, the registry unavailable), no process stays stopped that was not sent KILL.
         """
-        plan, roll = self._plan, self._roll
+        plan, tree = self._plan, self._tree
         try:
             await self._look()
             if plan.stopped:
                 cgroups.thaw_if_ours(plan.cgroup)
-                roll.were_stopped(plan.stopped)
+                tree.were_stopped(plan.stopped)
             if not plan.begun:
-                snapshot = await _evidence(roll)
-                await self._log.before_signal(KillStep.LOOKED, roll.seen(), snapshot)
-            started, everybody = (self._clock.mono(), False) if plan.termed is None else plan.termed
-            before = plan.termed is not None
-            first = started if before else None
-            self._kill = replace(self._kill, started=started, first=first, main_asked=before)
-            self._kill = replace(self._kill, rest_asked=everybody, late_asked=everybody)
+                await self._log.before_signal(KillStep.LOOKED, tree.seen(), await _evidence(tree))
+            self._start_grace()
             while True:
-                alive = roll.alive()
+                alive = tree.alive()
                 if alive and all(m.refused for m in alive):
-                    return TerminationResult(roll.all(), await roll.stuck())
-                step = next_step(self._state(alive), self._clock.mono())
+                    return TerminationResult(tree.all(), await tree.stuck())
+                step = next_step(self._seen_now(alive), self._clock.mono())
                 match step.move:
                     case Move.VERIFIED:
-                        unseen = tuple(self._enclosure.unseen())
-                        left = () if unseen else self._enclosure.strangers()
-                        return TerminationResult(roll.all(), "not_permitted" if unseen else None, unseen, left)
+                        unseen = tuple(self._cgroup.unseen())
+                        left = () if unseen else self._cgroup.strangers()
+                        return TerminationResult(tree.all(), "not_permitted" if unseen else None, unseen, left)
                     case Move.GIVE_UP:
-                        self._enclosure.thaw()  # else our own freezer would be what holds them
+                        self._cgroup.thaw()  # else our own freezer would be what holds them
                         nobody = "outrun" if self._looks.outrun else "not_permitted"
-                        return TerminationResult(roll.all(), await roll.stuck() or nobody)
+                        return TerminationResult(tree.all(), await tree.stuck() or nobody)
                     case Move.LOOK:
                         await self._look()
                     case Move.WAIT:
-                        await self._wait(step.until, self._state(alive))
+                        await self._wait(step.until, self._seen_now(alive))
                     case _:
                         await self._act(step.move, alive)
         finally:
-            self._enclosure.thaw()
-            roll.close()
+            self._cgroup.thaw()
+            tree.close()
 
-    def _state(self, alive: list[Member]) -> LadderState:
-        """How far it has come, as the ladder wants to know it."""
+    def _start_grace(self) -> None:
+        """Start it now, or continue the one that an earlier attempt gave."""
+        given = self._plan.termed
+        started = self._clock.mono() if given is None else given.started
+        everybody = given is not None and given.everybody
+        self._state = replace(
+            self._state,
+            started=started,
+            first=None if given is None else started,
+            main_asked=given is not None,
+            rest_asked=everybody,
+            late_asked=everybody,
+        )
+
+    def _seen_now(self, alive: list[Member]) -> LadderState:
+        """How far the kill has come, with what is known of the living now."""
         plan = self._plan
         main = [m for m in alive if m.seen.identity == plan.main]
         rest = [m for m in alive if m.seen.identity != plan.main]
         return replace(
-            self._kill,
+            self._state,
             force=self._force or bool(plan.stopped),
             main_alive=bool(main),
             rest_alive=len(rest) + (self._restless > RESTLESS or self._looks.outrun),
             main_termed=all("SIGTERM" in m.sent or m.refused for m in main),
             rest_termed=all("SIGTERM" in m.sent or m.refused for m in rest),
-            freezable=self._enclosure.freezable and not any(m.refused for m in alive),
+            freezable=self._cgroup.freezable and not any(m.refused for m in alive),
             running=len(self._running(alive)),
         )
 
     def _running(self, alive: list[Member]) -> list[Member]:
-        """Who could still fork, and may be stopped."""
-        still = self._enclosure.inside if self._enclosure.frozen else frozenset()
+        """Those that can still fork, and may be stopped."""
+        still = self._cgroup.inside if self._cgroup.frozen else frozenset()
         return [m for m in alive if not (m.stopped or m.refused or m.pid in still)]
 
     async def _look(self) -> None:
-        """Scan, and take in whoever is new."""
-        lived, before = bool(self._roll.alive()), self._enclosure.pids()
+        """Scan, and take in the processes that are new."""
+        lived, before = bool(self._tree.alive()), self._cgroup.pids()
         trees = await self._scanner.trees()
-        new = [self._roll.admit(seen) for seen in trees.get(self._plan.agent_id, ())]
-        self._roll.check()
-        quiet = self._enclosure.look(before, [m.pid for m in self._roll.alive()])
+        new = [self._tree.admit(seen) for seen in trees.get(self._plan.agent_id, ())]
+        self._tree.check()
+        quiet = self._cgroup.look(before, [m.pid for m in self._tree.alive()])
         self._restless = 0 if quiet else self._restless + 1
-        found = any(new) or self._plan.agent_id in trees.passed
+        found = any(new) or self._plan.agent_id in trees.passed  # one had ended by the time it was to be pinned
         self._looks = self._looks.after(new=found, alive=lived, whole=trees.whole, lost=trees.lost)
-        self._kill = replace(self._kill, fresh=True, stable=quiet and self._looks.prove)
+        self._state = replace(self._state, fresh=True, stable=quiet and self._looks.prove)
 
     async def _act(self, move: Move, alive: list[Member]) -> None:
         """Commit the intent, then send what it says."""
-        await self._log.before_signal(KillStep(move.value), self._roll.seen(), None)
-        await self._roll.look()
-        main = self._plan.main
-        match move:
+        await self._log.before_signal(KillStep(move.value), self._tree.seen(), None)
+        await self._tree.look()
+        main, tree = self._plan.main, self._tree
+        termed = {m.pid for m in alive if "SIGTERM" in m.sent}  # many programs take a second TERM for "at once"
+        match move:  # CONT after TERM, so that a stopped process can act on it (as systemd.kill(5) does)
             case Move.TERM_MAIN:
-                self._roll.term(m for m in alive if m.seen.identity == main)
+                tree.send_to((m for m in alive if m.seen.identity == main), signal.SIGTERM, signal.SIGCONT)
             case Move.TERM_REST:
-                self._roll.term(m for m in alive if m.seen.identity != main and "SIGTERM" not in m.sent)
+                rest = (m for m in alive if m.seen.identity != main and m.pid not in termed)
+                tree.send_to(rest, signal.SIGTERM, signal.SIGCONT)
             case Move.TERM_ALL:
-                self._roll.term(m for m in alive if "SIGTERM" not in m.sent)  # many take a second one for "at once"
+                tree.send_to((m for m in alive if m.pid not in termed), signal.SIGTERM, signal.SIGCONT)
             case Move.FREEZE:
-                await self._enclosure.freeze()
+                await self._cgroup.freeze()
             case Move.STOP:
-                self._roll.stop(self._running(alive))
+                tree.send_to(parents_first(self._running(alive)), signal.SIGSTOP)
             case Move.KILL:
                 ours = {m.seen.identity: m.held_by for m in alive}
-                hit = self._enclosure.kill(ours, self._guard(), self._roll.looks())
+                hit = self._cgroup.kill(ours, self._guard(), tree.looks())
                 # A process whose first thread is dead outlives cgroup.kill, not a KILL by its pidfd (seen on 6.18).
                 outlived = {m.pid for m in alive if "SIGKILL" in m.sent}
-                self._roll.killed(hit)
-                self._roll.kill(m for m in alive if m.pid not in hit or m.pid in outlived)
-                self._enclosure.next_round()
-        self._kill = self._acted(move)
+                tree.were_killed(hit)
+                left = parents_first(m for m in alive if m.pid not in hit or m.pid in outlived)
+                tree.send_to(reversed(left), signal.SIGKILL)
+                self._cgroup.next_round()
+        self._state = acted(self._state, move, self._clock.mono())
 
-    def _acted(self, move: Move) -> LadderState:
-        """What an act changes in the state: nothing that was seen before it is fresh any more."""
-        kill, now = replace(self._kill, fresh=False, stable=False), self._clock.mono()
-        if move not in END_PHASE:
-            return asked(kill, move, now)
-        kill = replace(kill, killing_since=now if kill.killing_since is None else kill.killing_since)
-        if move is Move.KILL:
-            return replace(kill, round_since=None, killed_until=now + RESEND)
-        return replace(kill, round_since=now if kill.round_since is None else kill.round_since)
+    async def _wait(self, until: float, state: LadderState) -> None:
+        """Until a process exits, `force` is ordered, or the instant has come.
 
-    async def _wait(self, until: float, kill: LadderState) -> None:
-        """Until an exit, a raised `force`, or the instant. A grace that goes on is told, so that none is begun anew.
-
-        But not while somebody was refused: a later attempt may reach him, who has had no TERM.
+        A grace that runs is reported, so that no later attempt starts it again; but not while a process was refused: it
+        has had no TERM, and a later attempt may be allowed to send it.
         """
-        hurry, tell = self._plan.hurry, kill.started + TELL
-        polite = kill.main_termed and kill.killing_since is None and not any(m.refused for m in self._roll.alive())
-        if polite and self._told not in (True, kill.rest_termed):
-            if self._clock.mono() >= tell:
-                self._told = kill.rest_termed
-                await self._log.grace_started(Grace(kill.started, kill.rest_termed))
+        hurry, report = self._plan.hurry, state.started + REPORT_GRACE
+        polite = state.main_termed and state.killing_since is None and not any(m.refused for m in self._tree.alive())
+        if polite and self._grace_reported not in (True, state.rest_termed):
+            if self._clock.mono() >= report:
+                self._grace_reported = state.rest_termed
+                await self._log.grace_started(Grace(state.started, state.rest_termed))
             else:
-                until = min(until, tell)
-        self._kill = asked(kill, Move.WAIT, self._clock.mono())
-        await self._roll.exit_or(hurry, until - self._clock.mono())
+                until = min(until, report)
+        self._state = acted(state, Move.WAIT, self._clock.mono())
+        await self._tree.exit_or(hurry, until - self._clock.mono())
         if hurry.is_set():
             self._force = True
             hurry.clear()
 
 
-class Terminator:
-    """Ends trees, each by an attempt of its own."""
-
-    def __init__(self, scanner: ProcessScanner, clock: Clock, fleet: Fleet) -> None:
-        self._scanner = scanner
-        self._clock = clock
-        self._fleet = fleet
-
-    def guard(self, agent: Agent) -> Guard:
-        """What must not be signalled while that agent is ended."""
-        return self._fleet.guard(agent, agent.reg.host)
-
-    async def end_tree(self, plan: TerminationPlan, guard: Callable[[], Guard], log: KillLog) -> TerminationResult:
-        """One attempt. `guard` as of now, of each signal."""
-        return await TreeTermination(plan, self._scanner, self._clock, guard, log).run()
-
-    async def scan(self) -> None:
-        """Look at every tree again. Raises OSError without /proc."""
-        await self._scanner.trees()
-
-    def remember(self, ended: Agent) -> None:
-        """Its processes are looked for as well, though it has ended."""
-        self._scanner.look_also_for({ended.agent_id: ended})
-
-    def forget(self, ended: Agent) -> None:
-        """Not any more."""
-        self._scanner.look_no_more_for([ended.agent_id])
-
-
-async def _evidence(roll: PinnedTree) -> dict[str, object]:
-    """What its processes were doing; that this cannot be read stops no kill."""
+async def _evidence(tree: PinnedTree) -> dict[str, object]:
+    """What its processes do; if that cannot be read, the kill goes on all the same."""
     try:
-        return await awaited(None, evidence.snapshot, [m.seen for m in roll.alive()])
+        return await awaited(None, evidence.snapshot, [m.seen for m in tree.alive()])
     except OSError as error:
         return {"processes": [], "failed": str(error)}

@@ -136,7 +136,19 @@ def send(
     """
     if not isinstance(sig, signal.Signals):
         raise SignalRefused("bad_signal", f"{sig!r} is not a signal")
-    return _send(identity, sig, guard, pidfd, look)
+    try:
+        with _verified(identity, guard, pidfd, look) as fd:
+            if fd is None:
+                return SendResult.GONE
+            if not guard.permits(fd):
+                return SendResult.NOT_PERMITTED
+            guard.last_look()
+            signal.pidfd_send_signal(fd, sig)
+    except ProcessLookupError:
+        return SendResult.GONE
+    except PermissionError:
+        return SendResult.NOT_PERMITTED
+    return SendResult.SENT
 
 
 def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None, look: SignalTarget = NO_LOOK) -> SendResult:
@@ -146,7 +158,7 @@ def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None, look: S
     needs no sender's rights either.
     """
     guard = replace(guard, protected=frozenset(), spare=frozenset(), sender=None)
-    return _send(identity, signal.SIGCONT, guard, pidfd, look)
+    return send(identity, signal.SIGCONT, guard, pidfd, look)
 
 
 def kill_cgroup(
@@ -195,22 +207,6 @@ def _renamed(stat: procfs.Stat) -> bool:
     except OSError:
         return False
     return not stat.name.startswith(program[:15])
-
-
-def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None, look: SignalTarget) -> SendResult:
-    try:
-        with _verified(identity, guard, pidfd, look) as fd:
-            if fd is None:
-                return SendResult.GONE
-            if not guard.permits(fd):
-                return SendResult.NOT_PERMITTED
-            guard.last_look()
-            signal.pidfd_send_signal(fd, sig)
-    except ProcessLookupError:
-        return SendResult.GONE
-    except PermissionError:
-        return SendResult.NOT_PERMITTED
-    return SendResult.SENT
 
 
 @contextmanager

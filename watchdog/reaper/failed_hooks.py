@@ -22,8 +22,8 @@ from watchdog.core.agent import ENDED
 from watchdog.core.hooks import HookResult
 from watchdog.core.kill import Reason
 from watchdog.errors import Conflict
+from watchdog.kill.close import end_words
 from watchdog.kill.order import from_json
-from watchdog.kill.outcome import end_words
 from watchdog.processes import identity
 from watchdog.reaper.events import WELL
 from watchdog.reaper.leftovers import Leftover

@@ -48,7 +48,6 @@ from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
 from watchdog.kill.evidence import EvidenceCollector
 from watchdog.kill.safeguards import Safeguards
-from watchdog.kill.terminate import Terminator
 from watchdog.kill.worker import KillStages, KillWorker
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
@@ -349,7 +348,8 @@ def _ending(process: Startup, host: Host, owners: Owners, agents: Agents, held: 
         EvidenceCollector(clock, holds, helpers, agents.panes, agents.watched),
         StopRequest(registry, clock, holds, helpers, recorder),
         Claim(registry, clock, agents.tracker, holds, fleet),
-        Terminator(scanner, clock, fleet),
+        fleet,
+        scanner,
         Close(registry, clock, agents.tracker, cleanup, recorder, host.metrics, helpers),
     )
     kills = KillWorker(settings, registry, clock, stages, recorder, host.users)
@@ -442,7 +442,7 @@ def _control(layers: Layers, status: DaemonStatus, reload: ConfigReload) -> Cont
         registry=host.registry,
         registrar=agents.registrar,
         recorder=agents.recorder,
-        kills=ending.kills,
+        kill_worker=ending.kills,
         holds=agents.holds,
         safeguards=ending.safeguards,
         reaper=layers.leftovers.reaper,

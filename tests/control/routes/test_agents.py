@@ -60,7 +60,7 @@ def test_identity_and_owner_come_from_the_kernel(office: Office) -> None:
 
 
 def test_every_fault_is_named_with_its_key_at_once(office: Office) -> None:
-    """Wrong values are told together: key, what is wrong, what would be right."""
+    """Wrong values are reported together: key, what is wrong, what would be right."""
     body = {
         "name": "12",
         "pid": "77",
@@ -88,7 +88,7 @@ def test_a_name_that_means_something_else_is_refused(office: Office, name: str) 
 
 
 def test_a_name_belongs_to_one_living_agent_of_its_owner(office: Office) -> None:
-    """A taken name is refused with the id of who has it; after its end it may be taken again."""
+    """A taken name is refused with the id of its agent; after that one's end it may be taken again."""
     first = office.register("alpha")
     status, answer = office.ask("POST", "/v1/agents", {"name": "alpha"})
     assert (status, answer["error"]) == (409, "conflict")
@@ -123,7 +123,7 @@ def test_the_same_registration_again_is_no_second_agent(office: Office) -> None:
     assert "has ended" in answer["message"]
 
 
-def test_a_beat_may_say_what_an_agent_is_that_nobody_gave_a_type(office: Office) -> None:
+def test_a_beat_may_give_a_type_to_an_agent_without_one(office: Office) -> None:
     """A vendor hook in a `run` of a script: its limits are the vendor's from then on. A type that was given stays."""
     for name, given, kept in (("alpha", "", "claude"), ("beta", "mine", "mine")):
         agent_id = office.ask("POST", "/v1/agents", {"name": name, "type": given})[1]["agent_id"]
@@ -202,7 +202,7 @@ def test_a_limit_shorter_than_two_beats_is_refused_or_raised(office: Office) -> 
 
 
 def test_a_second_agent_in_a_worktree_is_told_of_the_first(office: Office) -> None:
-    """F2: who lost sight of the first should not find out by its changes."""
+    """Case F2: a user that forgot the first should not find out by its changes."""
     first = office.register("alpha", worktree="/w/tree/")
     status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "worktree": "/w/tree"})
     assert (status, f"worktree of alpha ({first})" in answer["notes"][0]) == (201, True)
@@ -262,7 +262,7 @@ def test_the_end_of_one_whose_pid_was_never_known_closes_it(office: Office) -> N
 
 
 def test_a_run_that_ended_before_its_row_was_committed_leaves_no_ghost(office: Office) -> None:
-    """The registry was locked for longer than its command took: nobody is left to tell the end."""
+    """The registry was locked for longer than its command took: no process is left to report the end."""
     code = """
 import socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
@@ -303,7 +303,7 @@ def test_a_beat_renews_silence_and_the_same_again_is_a_new_one(office: Office) -
 
 
 def test_an_old_beat_shortens_silence_but_never_lengthens_it(office: Office) -> None:
-    """`run` passes on the last word from our absence: what it says holds, less its age; who was late stays late."""
+    """`run` passes on the last beat of our absence: it counts, less its age; an agent that was late stays late."""
     agent_id = office.register("alpha", stall_after_seconds=120)
     path = f"/v1/agents/{agent_id}/beat"
     for age, silence, left in ((30, 100, 30), (30, 10, 10), (500, 100, 100)):
@@ -319,7 +319,7 @@ def test_an_old_beat_shortens_silence_but_never_lengthens_it(office: Office) -> 
     ) == (timedelta(seconds=300), 2)
     agent, mono = office.agent("alpha"), time.monotonic()
     agent.watch(mono - 5, mono, 20)
-    assert agent.heartbeat.silence.lasted == timedelta(seconds=305), "and its silence goes on from where it was"
+    assert agent.heartbeat.silence.lasted == timedelta(seconds=305), "and its silence continues from where it was"
     office.age("alpha", 10, touched=None)  # at a look 40 s ago
     office.ask("POST", path, {"age_seconds": 30})
     mono = time.monotonic()
@@ -331,7 +331,7 @@ def test_an_old_beat_shortens_silence_but_never_lengthens_it(office: Office) -> 
 
 
 def test_a_beat_for_one_that_is_ended_or_has_ended_is_a_conflict(office: Office) -> None:
-    """Who is being ended cannot beat its way out; who has ended is told so."""
+    """An agent that is being killed cannot beat its way out; one that has ended gets that as the answer."""
     agent_id = office.register("alpha")
     office.age("alpha", status=Status.ENDING, verdict=Verdict.STALLED)
     status, answer = office.ask("POST", f"/v1/agents/{agent_id}/beat", {})
@@ -346,8 +346,8 @@ def test_a_beat_for_one_that_is_ended_or_has_ended_is_a_conflict(office: Office)
 
 
 @pytest.mark.skipif(not ROOT, reason="needs root: setuid programs, and acting as another uid")
-def test_a_process_in_a_setuid_program_is_nobodys_to_register(office: Office) -> None:
-    """Not its user's, who could take root's process so; not root's, who would get a user's as its own."""
+def test_a_process_in_a_setuid_program_may_be_registered_by_no_user(office: Office) -> None:
+    """Not by its user, which could take root's process so; not by root, which would get a user's as its own."""
     with leashed(office.directory, ALICE) as process:
         process.exec_setuid()
         for ask in (lambda *a: office.ask_as(ALICE, *a), office.ask):
@@ -454,7 +454,7 @@ def test_a_process_that_two_tell_of_in_one_moment_is_one_agents(office: Office, 
 
 @pytest.mark.skipif(not ROOT, reason="needs root: acting as another uid")
 def test_a_name_that_two_take_in_one_moment_is_one_agents(office: Office) -> None:
-    """Sibling of case V8: root's agent is found to be a user's, who registers one of that name."""
+    """Sibling of case V8: root's agent is found to belong to a user that registers one of that name."""
     roots, pid = office.register("alpha"), office.process(ALICE)
     found = in_the_same_moment(
         office,
@@ -472,7 +472,7 @@ def test_a_name_that_two_take_in_one_moment_is_one_agents(office: Office) -> Non
 def test_an_order_of_roots_takes_an_agent_over_whatever_its_daemon_calls_it(
     office: Office, there: str, here: str
 ) -> None:
-    """The name is another daemon's word, and may be none that an agent can have."""
+    """The name comes from another daemon, and may be one that no agent can have."""
     pid = office.process()
     us, process = read_identity(os.getpid(), HOST), read_identity(pid, HOST)
     assert us is not None and process is not None

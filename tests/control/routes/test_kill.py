@@ -1,11 +1,15 @@
 """POST /kill, /stop, /cancel, /remove, /hold, /unhold."""
 
+import json
+import os
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, wait_for
+from tests.control.office import _CALL, ALICE, BOB, HOST, ME, ROOT, Office, wait_for
 from watchdog.core.agent import Status, Verdict
 from watchdog.core.decision import Veto
 from watchdog.core.kill import Reason
@@ -39,8 +43,8 @@ def test_one_kill_answers_with_the_keys_of_the_command(office: Office) -> None:
     assert options.cleanup and not options.force
 
 
-def test_a_secret_in_a_reason_reaches_nobody(office: Office) -> None:
-    """A reason is told in the log, the history and the task's row; an orchestrator may put an error message into it."""
+def test_a_secret_in_a_reason_is_shown_nowhere(office: Office) -> None:
+    """A reason goes into the log, the history and the task's row; an orchestrator may put an error message into it."""
     office.register("alpha")
     office.ask("POST", "/v1/hold", {"reason": "until token=hunter2 is changed"})
     office.ask("POST", "/v1/kill", {"targets": ["alpha"], "reason": "curl: Authorization: Bearer hunter2 refused"})
@@ -61,8 +65,8 @@ def test_force_and_grace_reach_the_worker(office: Office) -> None:
     assert (second.force, second.grace, second.cleanup) == (False, timedelta(seconds=30), False)
 
 
-def test_who_has_ended_already_is_a_success(office: Office) -> None:
-    """Killing the dead is what was wanted; killing nobody we know is an error of its own kind."""
+def test_an_agent_that_has_ended_already_is_a_success(office: Office) -> None:
+    """For an agent that is dead already a kill succeeds; an unknown one is an error of its own kind."""
     agent_id = office.register("alpha")
     office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
     for target in ("alpha", agent_id):
@@ -75,7 +79,7 @@ def test_who_has_ended_already_is_a_success(office: Office) -> None:
 
 
 def test_one_bad_target_does_not_stop_the_others(office: Office) -> None:
-    """Each target has its own result; who cannot be ended is said so."""
+    """Each target has its own result, also one that cannot be killed."""
     office.register("alpha", tags=["x"])
     office.register("beta")
     office.register("gamma")
@@ -120,8 +124,8 @@ def test_stalled_picks_those_stalled_or_silent_for_longer(office: Office) -> Non
     assert office.ask("POST", "/v1/kill", {"targets": ["beta"], "stall_after_seconds": 200})[0] == 400
 
 
-def test_who_spoke_since_the_look_that_found_it_stalled_is_not_ended_as_stalled(office: Office) -> None:
-    """The next look would say that it is well. Who waits for a human is silent, and stalled by no limit."""
+def test_an_agent_that_beat_since_it_was_found_stalled_is_not_killed_as_stalled(office: Office) -> None:
+    """The next look would find it well. One that waits for a person is silent, and never stalled."""
     office.register("alpha", stall_after_seconds=120)
     office.age("alpha", 130, beats=1, verdict=Verdict.STALLED)
     office.ask("POST", "/v1/agents/alpha/beat", {})
@@ -146,8 +150,8 @@ def test_children_are_spared_unless_asked_for_and_then_come_last(office: Office)
     assert office.worker.ended[3:] == ["top"]
 
 
-def test_a_dry_run_ends_nobody(office: Office) -> None:
-    """It says who would be ended."""
+def test_a_dry_run_kills_no_agent(office: Office) -> None:
+    """It lists what would be killed."""
     office.register("alpha")
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["all"], "dry_run": True})
     assert [result["name"] for result in answer["results"]] == ["alpha"]
@@ -169,7 +173,7 @@ def test_stop_and_cancel_end_politely(office: Office) -> None:
 
 
 def test_a_held_agent_is_not_ended_until_it_is_released(office: Office) -> None:
-    """A hold survives a restart, is told with its reason, and is lifted by unhold."""
+    """A hold survives a restart, is shown with its reason, and is lifted by unhold."""
     agent_id = office.register("alpha", tags=["x"])
     status, answer = office.ask("POST", "/v1/hold", {"targets": ["alpha"], "reason": "debugging", "for_seconds": 3600})
     assert (status, answer["success"]) == (200, True)
@@ -220,7 +224,7 @@ def test_a_hold_that_comes_too_late_says_so_and_is_not_kept(office: Office) -> N
 
 
 def test_a_hold_on_all_binds_the_daemon_not_the_operator(office: Office) -> None:
-    """Without targets the daemon ends nobody by itself; a kill by name still works."""
+    """Without targets the daemon kills no agent of its own accord; a kill by name still works."""
     office.register("alpha")
     assert office.ask("POST", "/v1/hold", {"reason": "upgrade"})[0] == 200
     assert office.context.holds.reason_for(None, office.context.now()) is not None
@@ -231,7 +235,7 @@ def test_a_hold_on_all_binds_the_daemon_not_the_operator(office: Office) -> None
 
 
 def test_unhold_without_targets_names_the_daemon_s_own_holds_that_it_lifts(office: Office) -> None:
-    """They were lifted without a word: whoever only wanted an operator's hold away learned nothing of them."""
+    """They were lifted silently: an operator who only wanted to lift a hold of their own learned nothing of them."""
     office.context.safeguards._doubt(Veto.PRESSURE, "the host is overloaded: load 9 a core")
 
     (result,) = office.ask("POST", "/v1/unhold", {})[1]["results"]
@@ -269,8 +273,8 @@ def test_a_kill_that_is_not_waited_for_is_committed(office: Office) -> None:
     assert "grace_period_seconds" not in answer["results"][0]
 
 
-def test_a_pid_means_its_agent_also_after_its_end_until_somebody_else_has_it(office: Office) -> None:
-    """The second of two kills: already dead. A living process of that number is nobody that was registered."""
+def test_a_pid_means_its_agent_also_after_its_end_until_it_is_reused(office: Office) -> None:
+    """The second of two kills: already dead. A living process of that number is not a registered one."""
     pid = office.process()
     agent_id = office.register("alpha", pid=pid)
     office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
@@ -287,7 +291,7 @@ def test_a_pid_means_its_agent_also_after_its_end_until_somebody_else_has_it(off
 
 @pytest.mark.skipif(not ROOT, reason="needs root: other people's agents")
 def test_ones_own_ended_agent_is_found_though_another_user_has_a_living_one_of_that_name(office: Office) -> None:
-    """Already dead is what was wanted; who has none of that name is refused, and that is counted."""
+    """Already dead is a success; a user without an agent of that name is refused, and that is counted."""
     office.register("alpha", ALICE)
     office.register("alpha", BOB)
     assert office.ask_as(BOB, "POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
@@ -303,7 +307,7 @@ def test_ones_own_ended_agent_is_found_though_another_user_has_a_living_one_of_t
 
 
 @pytest.mark.parametrize("word", ["²", "①", "१२३", "-1", "0", "1", "7" * 200, "a*", "../a", " "])
-def test_what_only_looks_like_a_target_is_nobody(office: Office, word: str) -> None:
+def test_what_only_looks_like_a_target_means_no_agent(office: Office, word: str) -> None:
     """Of digits too, of which Python's int() takes some and fails at others."""
     office.register("alpha", pid=office.process())
     for path in ("kill", "stop", "remove", "hold", "unhold"):
@@ -330,3 +334,50 @@ def test_the_row_of_an_ended_agent_tells_its_outcome(office: Office) -> None:
         status, answer = office.ask("GET", f"/v1/agents/{word}")
         assert (status, answer["agent"]["status"]) == (200, Status.KILLED)
     wait_for(lambda: not list(office.context.fleet), "the fleet is empty")
+
+
+def asked_from(office: Office, body: object, **environ: str) -> dict[str, object]:
+    """POST /kill by a process of its own, with that in its environment."""
+    command = [sys.executable, "-I", "-c", _CALL, office.socket_path, "POST", "/v1/kill", json.dumps(body)]
+    done = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=30)
+    answer = json.loads(json.loads(done.stdout)[1])
+    assert isinstance(answer, dict), done
+    return answer
+
+
+@pytest.mark.parametrize("target", ["all", "tag:x", "type:claude", "all@test-host"])
+def test_a_group_from_within_an_agents_tree_is_only_shown(office: Office, target: str) -> None:
+    """By the marker; with `go`, by name, or from elsewhere it is done, and a dry run does nothing from anywhere."""
+    own = office.register("own", tags=["x"], type="claude", pid=office.process())
+    office.register("other", tags=["x"], type="claude", pid=office.process())
+    answer = asked_from(office, {"targets": [target]}, AGENT_WATCHDOG_ID=own)
+    assert (answer["success"], answer["action"], answer["agents_killed"]) == (False, "would_end", 0)
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert {(result["name"], result["error"]) for result in results} == {("own", "preview"), ("other", "preview")}
+    assert all("in the tree of agent own" in result["message"] and "--go" in result["message"] for result in results)
+    for marker in (own, "f" * 32):
+        dry = asked_from(office, {"targets": [target], "go": True, "dry_run": True}, AGENT_WATCHDOG_ID=marker)
+        assert (dry["success"], dry["action"], dry["agents_killed"]) == (True, "would_end", 0)
+    assert office.worker.asked == []
+
+    assert asked_from(office, {"targets": ["other"]}, AGENT_WATCHDOG_ID=own)["success"]
+    assert asked_from(office, {"targets": [target], "go": True}, AGENT_WATCHDOG_ID=own)["agents_killed"] == 1
+    office.register("third", tags=["x"], type="claude", pid=office.process())
+    assert asked_from(office, {"targets": [target]}, AGENT_WATCHDOG_ID="f" * 32)["agents_killed"] == 1
+
+
+def test_a_caller_that_descends_from_an_agent_is_in_its_tree_without_a_marker(office: Office) -> None:
+    """By the identity of the main process above it."""
+    call = [sys.executable, "-I", "-c", _CALL, office.socket_path, "POST", "/v1/kill", '{"targets": ["all"]}']
+    agent = subprocess.Popen(
+        ["/bin/sh", "-c", 'read go; "$@"; true', "sh", *call],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    office.processes.append(agent)  # type: ignore[arg-type] # ended with the others
+    office.register("parent", pid=agent.pid)
+    out, _ = agent.communicate("go\n", timeout=30)
+    answer = json.loads(json.loads(out)[1])
+    assert [result["error"] for result in answer["results"]] == ["preview"]

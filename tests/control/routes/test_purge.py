@@ -69,9 +69,7 @@ def test_a_conversation_that_a_living_agent_is_in_stays(office: Office) -> None:
     assert (status, answer["action"], answer["paths"]) == (200, "purged", [TRANSCRIPT])
 
 
-def test_a_purge_that_finds_nothing_more_still_says_that_nobody_takes_it_up_again(
-    office: Office, helper: Helper
-) -> None:
+def test_a_purge_that_finds_nothing_more_still_says_that_it_cannot_be_resumed(office: Office, helper: Helper) -> None:
     """The daemon that moved it may have been killed before it wrote that down. It is written once."""
     office.worker.more = {"resume": f"claude --resume {ID}"}
     office.register("alpha", transcript=TRANSCRIPT, type="claude", pid=office.process())

@@ -1,4 +1,4 @@
-"""Owners whose helpers give no answer are told apart from repositories that are not there."""
+"""Owners whose helpers give no answer are reported differently from repositories that do not exist."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""POST /sessions/beat: whose a session is that an app server works for, and what a word of it does."""
+"""POST /sessions/beat: which agent a session of an app server belongs to, and what a beat of it does."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def codex(office: Office) -> Iterator[Start]:
         argv = [str(program), "-c", WAITS, *words]
         office.processes.append(subprocess.Popen(argv, cwd=directory, start_new_session=True))
         pid = office.processes[-1].pid
-        # `Popen` is back when execve(2) has closed its pipe, which is before the words are there.
+        # `Popen` is back when execve(2) has closed its pipe, which is before its argv is there.
         wait_for(Path(f"/proc/{pid}/cmdline").read_bytes, "its words are there")
         return pid
 
@@ -49,8 +49,8 @@ def served(office: Office, name: str) -> set[tuple[str, int]]:
     return {(session, one.pid) for session, one in office.agent(name).reg.served}
 
 
-def test_one_that_nobody_here_began_is_an_agent_of_its_own(office: Office, codex: Start) -> None:
-    """Its words are one agent's, which has no process; the service that works for it is known with it."""
+def test_one_that_no_agent_here_began_is_an_agent_of_its_own(office: Office, codex: Start) -> None:
+    """Its beats are one agent's, which has no process; the service that works for it is known with it."""
     server = codex(*SHARED)
     assert speak(office, server)[0] == 204
     assert speak(office, server)[0] == 204
@@ -62,7 +62,7 @@ def test_one_that_nobody_here_began_is_an_agent_of_its_own(office: Office, codex
 
 
 def test_the_same_session_in_another_server_is_another_agent(office: Office, codex: Start) -> None:
-    """Of a copied home directory: neither speaks for the other, nor takes its commands."""
+    """Of a copied home directory: neither beats for the other, nor takes its commands."""
     servers = codex(*SHARED), codex(*SHARED)
     for server in (*servers, *servers):
         assert speak(office, server)[0] == 204
@@ -71,8 +71,8 @@ def test_the_same_session_in_another_server_is_another_agent(office: Office, cod
     assert {pid for agent in office.context.fleet for _, pid in served(office, agent.reg.name)} == set(servers)
 
 
-def test_a_server_that_was_started_anew_is_its_sessions_service(office: Office, codex: Start) -> None:
-    """A client's session goes on in the new one; two that live take turns and are both known. It is in the registry."""
+def test_a_server_that_was_started_again_is_its_sessions_service(office: Office, codex: Start) -> None:
+    """A client's session continues in the new one; two that live take turns and are both known, and stored."""
     place = str(office.directory / "api")
     office.register("one", pid=codex(place="api"))
     first = codex(*SHARED)
@@ -95,7 +95,7 @@ def test_a_server_that_was_started_anew_is_its_sessions_service(office: Office, 
 
 
 def test_one_whose_agent_was_ended_has_nothing_more_to_do(office: Office, codex: Start) -> None:
-    """Its next tool is refused; somebody's next prompt begins it anew."""
+    """Its next tool is refused; a person's next prompt begins it again."""
     server = codex(*SHARED)
     speak(office, server)
     assert office.ask("POST", "/v1/kill", {"targets": [NAME]})[1]["success"]
@@ -107,7 +107,7 @@ def test_one_whose_agent_was_ended_has_nothing_more_to_do(office: Office, codex:
 
 
 def test_its_end_is_its_agents_alone(office: Office, codex: Start) -> None:
-    """An agent without a process is over with its session; one with a client goes on, for another session."""
+    """An agent without a process ends with its session; one with a client continues, for another session."""
     server, place = codex(*SHARED), str(office.directory / "api")
     office.register("one", pid=codex(place="api"))
     over: dict[str, Any] = {"beat": {"state": "idle", "session_ended": SESSION}}
@@ -122,14 +122,14 @@ def test_its_end_is_its_agents_alone(office: Office, codex: Start) -> None:
 
 
 def test_what_is_no_service_is_refused(office: Office, codex: Start) -> None:
-    """A client, another program, a number that nobody has: each by its own answer, and nobody is registered."""
+    """A client, another program, an unused number: each gets its own answer, and no agent is registered."""
     for pid, status in ((codex(place="api"), 400), (office.process(), 400), (4_000_000, 404)):
         assert speak(office, pid)[0] == status
     assert not len(office.context.fleet)
 
 
-def test_a_service_that_somebody_runs_is_that_agent(office: Office, codex: Start) -> None:
-    """On purpose, as an agent of his: all its sessions speak for it."""
+def test_a_service_that_an_agent_runs_is_that_agent(office: Office, codex: Start) -> None:
+    """On purpose, as that user's agent: the beats of all its sessions count for it."""
     server = codex(*SHARED)
     office.register("served", pid=server)
     assert speak(office, server)[0] == 204

@@ -90,7 +90,7 @@ def test_events_come_in_order_and_go_on_where_one_stopped(office: Office) -> Non
 
 
 def test_a_follower_sees_everything_once_it_happens_and_over_a_restart(office: Office) -> None:
-    """`follow` waits; when the daemon stops the stream ends, and the last id goes on with the next one."""
+    """`follow` waits; when the daemon stops the stream ends, and the next stream continues after the last id."""
     seen: list[dict[str, Any]] = []
 
     def follow() -> None:
@@ -116,7 +116,7 @@ def test_a_follower_sees_everything_once_it_happens_and_over_a_restart(office: O
     reader.join(60)
 
 
-def test_a_follower_who_does_not_read_stops_nobody(office: Office) -> None:
+def test_a_follower_that_does_not_read_stops_no_other(office: Office) -> None:
     """A full pipe waits by itself; others are answered at once."""
     registry = office.context.registry
     for _ in range(40):
@@ -141,7 +141,7 @@ def test_status_says_whether_the_daemon_works(office: Office) -> None:
 
 @pytest.mark.skipif(not ROOT, reason="needs root, for another user")
 def test_the_words_of_the_daemon_s_errors_are_for_admins_alone(office: Office) -> None:
-    """They name agents and paths of others; that there are any, and the remedy without them, everybody sees."""
+    """They name agents and paths of others; all users see that there are any, and the remedy."""
     office.register("alpha-secret")
     trouble = {"event": "notify.failed", "what": "the pager failed for alpha-secret", "todo": "why alpha-secret"}
     office.context.status.facts = lambda: {"troubles": [trouble]}  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""What of an agent is shown to whom: everything to its owner, and to others no word of it."""
+"""What of an agent is shown to which user: everything to its owner, and to others none of its texts."""
 
 import json
 from dataclasses import replace
@@ -51,8 +51,8 @@ def test_of_other_peoples_agents_five_words_are_shown() -> None:
             assert shown["worktree"] == FULL.worktree
 
 
-def test_a_secret_in_an_agents_own_words_is_hidden_from_everybody() -> None:
-    """Whoever may see the note is not who wrote it."""
+def test_a_secret_in_an_agents_own_texts_is_hidden_from_all() -> None:
+    """The reader of a note is not its writer."""
     shown = views.full(living(), Holds(), NOW)
     assert SECRET not in json.dumps(shown)
     assert str(shown["note"]).startswith("with ")
@@ -79,7 +79,7 @@ def test_everything_of_a_living_agent_can_be_sent() -> None:
 
 
 def test_of_one_that_has_ended_nothing_will_change() -> None:
-    """Its end is told in words where no error stands there."""
+    """Its end is described if there is no error."""
     shown = views.full(ENDED, Holds(), NOW)
     assert shown["outlook"] == ["It has ended; nothing will change."]
     assert shown["why"] == "exited by itself, exit status unknown"
@@ -89,7 +89,7 @@ def test_of_one_that_has_ended_nothing_will_change() -> None:
 
 
 def test_why_something_cannot_be_killed_is_its_owners_to_know() -> None:
-    """That it lives on everybody may know."""
+    """Every user may know that it lives on."""
     agent = living()
     agent.ending.lives_on = "pid 7 in D"
     assert views.unkillable(agent, OWNER)["why"] == "pid 7 in D"
@@ -97,7 +97,7 @@ def test_why_something_cannot_be_killed_is_its_owners_to_know() -> None:
 
 
 def test_the_reason_of_a_hold_is_shown_to_who_may_see_its_agent() -> None:
-    """One on all agents is everybody's."""
+    """A hold on all agents is shown to all."""
     row = HoldRow(1, FULL.agent_id, "secret plans", 0, NOW)
     agent = living()
     assert views.hold(row, OTHER, agent)["reason"] is None

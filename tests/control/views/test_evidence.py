@@ -1,4 +1,4 @@
-"""Each signal with its age and whose word it is; what is missing is told as missing, with the reason."""
+"""Each signal with its age and its source; what is missing is reported as missing, with the reason."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -40,7 +40,7 @@ def test_each_signal_says_something_or_why_it_does_not() -> None:
     assert [one["signal"] for one in signals(agent(), NOW) if one["signal"] in kinds] == kinds
 
 
-def test_who_promised_nothing_is_told_that_silence_kills_nobody() -> None:
+def test_an_agent_without_a_promise_is_reported_as_not_killed_for_silence() -> None:
     """The most frequent question."""
     assert of(agent(), "promise")["missing"] == "it promised no heartbeats; silence alone never kills it"
     promise = of(agent(promised=True, silence=timedelta(seconds=3)), "promise")
@@ -63,7 +63,7 @@ def test_a_heartbeat_is_told_with_all_that_excuses_its_silence() -> None:
 
 
 def test_what_is_seen_has_the_age_of_the_sight() -> None:
-    """And whose word it is."""
+    """And its source."""
     one = agent()
     one.sights.seen[ActivityKind.CPU] = Sight("used CPU", timedelta(seconds=4))
     seen = of(one, "cpu")

@@ -3,8 +3,10 @@
 import pytest
 
 from tests.control.office import Office
+from watchdog.control.views.results import OTHERS, OWN, Patience, what_goes_on
 from watchdog.core.agent import Verdict
 from watchdog.core.hooks import HookOutcome
+from watchdog.core.peer import Peer
 
 SINGLE = {
     "success": True,
@@ -27,7 +29,7 @@ ENTRY = {"agent_id", "pid", "seconds_since_heartbeat", "killed_gracefully", "tas
 
 
 def test_one_kill_polite_and_by_force_has_the_documented_values(office: Office) -> None:
-    """Whole seconds are whole numbers; a kill by force had no grace; `how` has our own words."""
+    """Whole seconds are whole numbers; a kill by force had no grace; `how` has our own text."""
     for force, documented in ((False, SINGLE), (True, FORCED)):
         pid = office.process()
         agent_id = office.register("alpha", task="TASK-31-1", pid=pid)
@@ -102,3 +104,21 @@ def test_dead_and_its_cleanup_goes_on_is_a_success(office: Office) -> None:
     status, answer = office.ask("POST", "/v1/remove", {"targets": ["beta"]})
     assert (status, answer["success"]) == (409, False)
     assert answer["message"].startswith("beta is dead, but not removed yet: its cleanup goes on (worktree, temp_dir)")
+
+
+ME, OTHER = 1000, 1001
+
+
+def test_one_that_took_all_the_time_leaves_none_for_those_after_it() -> None:
+    """Of its kind: others' agents use up nothing of the time for one's own."""
+    patience = Patience(Peer(ME, ME, 1))
+    assert (patience.for_cleanup(ME), patience.for_cleanup(OTHER)) == (OWN, OTHERS)
+    patience.spend([{"owner_uid": OTHER, "success": True}, {"owner_uid": ME, "success": True}])
+    assert (patience.for_cleanup(ME), patience.for_cleanup(OTHER)) == (OWN, OTHERS)
+    patience.spend([{"owner_uid": OTHER, "success": True, "cleanup_left": []}])
+    assert (patience.for_cleanup(ME), patience.for_cleanup(OTHER)) == (OWN, 0.0)
+
+
+def test_what_is_left_is_named_where_it_is_known() -> None:
+    assert what_goes_on({"cleanup_left": ["a", "b"]}, "x") == "its cleanup goes on (a, b): agent-watchdog why x"
+    assert what_goes_on({"cleanup_left": []}, "x@h") == "its cleanup goes on: agent-watchdog why x@h"

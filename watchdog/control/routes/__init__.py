@@ -1,1 +1,1 @@
-"""The verbs over HTTP, one file each: checks who asks and what for, acts, and answers."""
+"""The verbs over HTTP, one file each: checks what the caller may do, calls the parts that do it, and answers."""

@@ -41,7 +41,7 @@ _SPOKEN = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})  # in thes
 
 
 async def register(request: web.Request) -> web.Response:
-    """Take an agent in: 201, or 200 when the same client says the same again."""
+    """Register an agent: 201, or 200 when the same client repeats the request."""
     context, peer = context_of(request), peer_at(request)
     body = parse_registration(await read_body(request))
     looked = await _refuse_elsewhere(context, peer, body)
@@ -87,10 +87,10 @@ async def _refuse_elsewhere(context: ControlContext, peer: Peer, body: Registrat
     return taken
 
 
-async def take_for_order(context: ControlContext, peer: Peer, word: str) -> None:
-    """Root orders something of an agent that another daemon watches: it becomes ours for that, whatever is claimed.
+async def take_from_other_daemon(context: ControlContext, peer: Peer, word: str) -> None:
+    """Root orders something for a pid that another daemon watches as an agent: it becomes ours, whoever claims it.
 
-    Nothing happens where that word means no such process: only agents are ended by orders.
+    Nothing happens if the word means no such process: orders are for agents only.
     """
     pid = context.discovery.custodians.pid_of(word) if peer.admin and os.geteuid() == ROOT else None
     if pid is None:
@@ -133,10 +133,10 @@ async def change(request: web.Request) -> web.Response:
         return web.json_response(_answer(context, agent))
     taken = await identify_pid(body.pid, peer, context.fleet, context.host, for_agent=agent.agent_id)
     async with context.registrar.turn(taken.uid):
-        refuse_twice(taken, peer, context.fleet, agent.agent_id)  # a hook or a source may have told of it since
+        refuse_twice(taken, peer, context.fleet, agent.agent_id)  # a hook or a source may have registered it since
         await context.registrar.identify(agent, taken, peer)
     if agent.reg.source == "run":
-        agent.heartbeat.silence.find_channel()  # its `run` speaks to us
+        agent.heartbeat.silence.find_channel()  # its `run` reaches us
         await _pass_on(context, agent, {"pid": body.pid})
     if agent.reg.source == "run" and taken.name == WRAPPER:  # still held back, before it executes its command
         await context.placement.place(agent)
@@ -146,7 +146,7 @@ async def change(request: web.Request) -> web.Response:
 async def _gone(context: ControlContext, peer: Peer, agent: Agent, why: str) -> None:
     """No pid will show us the end of this one, and no other report of it will come."""
     if context.holds.reason_for(agent.agent_id, context.now()) is None:
-        await context.kills.request(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
+        await context.kill_worker.request(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
 
 
 async def _pass_on(context: ControlContext, agent: Agent, change: Json) -> None:
@@ -159,15 +159,15 @@ async def _pass_on(context: ControlContext, agent: Agent, change: Json) -> None:
 
 
 async def _beat_elsewhere(context: ControlContext, holder: Holder, target: str, body: object) -> web.Response:
-    """A word of an agent that another daemon watches: that one's answer. Raises DaemonUnreachable."""
+    """Pass on the beat of an agent that another daemon watches; that daemon's answer. Raises DaemonUnreachable."""
     status, answer = await context.discovery.forwarder.pass_on(holder, "POST", f"/v1/agents/{target}/beat", body)
     return web.Response(status=204) if status == 204 else web.json_response(answer, status=status)
 
 
 async def beat(request: web.Request) -> web.Response:
-    """One word of an agent: 204, or 200 with `stop` while it is asked to end by itself.
+    """One beat of an agent: 204, or 200 with `stop` while it is asked to exit.
 
-    `age_seconds` (from `run`, after we were away): the beat is that old. What it says holds, its lease and tool limit
+    `age_seconds` (from `run`, after no daemon was there): the beat is that old. It counts, its lease and tool limit
     less that age; it can only shorten the silence that was watched, never lengthen it.
     """
     context, peer = context_of(request), peer_at(request)
@@ -193,8 +193,8 @@ async def beat(request: web.Request) -> web.Response:
 async def heard(
     context: ControlContext, agent: Agent, body: object, said: Beat, age: timedelta = ZERO, *, own: bool = True
 ) -> web.Response:
-    """Take a word of that agent, which is so old, and answer it. `body`: as it was sent, for another daemon that
-    watches the agent; `own`: who said it reads the answer.
+    """Take a beat of that agent, which is `age` old, and answer it. `body`: as it was sent, for another daemon that
+    watches the agent; `own`: its sender reads the answer.
     """
     now, former = context.clock.now(), agent.reg
     if agent.heartbeat.rhythm.beats == 0:
@@ -260,11 +260,11 @@ async def _replace(context: ControlContext, peer: Peer, body: RegistrationReques
         text = f"replaced by a new agent of the same name ({peer.by})"
         same_place = agent.reg.worktree is not None and agent.reg.worktree == one_spelling(body.worktree)
         reason = Reason.STOP if same_place else Reason.OPERATOR  # after a stop the worktree stays
-        request_id = await context.kills.request(
+        request_id = await context.kill_worker.request(
             agent, reason, KillOptions(text=text, by_root=peer.admin), peer.by, text
         )
         limit = 2 * agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
-        outcome = await context.kills.finished(request_id, limit.total_seconds())
+        outcome = await context.kill_worker.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):
             why = "it is still being killed" if outcome is None else outcome.get("message")
             raise Conflict(f"replace: the old {name} ({agent.agent_id}) has not ended: {why}")

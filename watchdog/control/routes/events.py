@@ -33,9 +33,11 @@ async def events(request: web.Request) -> web.StreamResponse:
     word = request.query.get("agent")
     agent_id = None
     if word is not None:
-        where = await remote_hosts.place(context, peer, word)
+        where = await remote_hosts.find_host(context, peer, word)
         if where.host != context.host:
-            agent_id = (await remote_hosts.one(context, await remote_hosts.house(context, where.host), where)).agent_id
+            agent_id = (
+                await remote_hosts.one(context, await remote_hosts.view_of(context, where.host), where)
+            ).agent_id
         else:
             try:
                 agent_id = selectors.resolve(context.fleet, peer, where.word).agent_id
@@ -66,13 +68,13 @@ async def events(request: web.Request) -> web.StreamResponse:
         try:
             rows = await _after(context, after, agent_id, owner)
         except RegistryUnavailable:
-            rows = []  # the stream goes on when the registry is back
+            rows = []  # the stream continues when the registry is back
     await response.write_eof()
     return response
 
 
 def _become_follower(request: web.Request) -> None:
-    """Followers stay for days: they take no place from those who beat. Raises TooMany."""
+    """Count this connection as a follower: those stay for days, and must not take places from beats. Raises TooMany."""
     guard = None if request.transport is None else request.transport.get_protocol()
     refusal = guard.follow() if isinstance(guard, Guarded) else None
     if refusal is not None:

@@ -12,11 +12,10 @@ from watchdog.agents import selectors
 from watchdog.agents.agent import Agent
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
-from watchdog.control.patience import Patience, goes_on, what_goes_on
 from watchdog.control.resolve import group, is_group, members, recheck_owner, resolve_ended
 from watchdog.control.schemas import Hold, Remove, Unhold, parse, read_body
 from watchdog.control.views.agent import stamp
-from watchdog.control.views.results import failure
+from watchdog.control.views.results import Patience, failure, goes_on, what_goes_on
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
@@ -27,7 +26,7 @@ from watchdog.processes.identity import presence
 from watchdog.registry.rows import HoldRow
 
 _NO_REASON = "no reason given"
-BEGUN = frozenset({Status.ENDING, Status.UNKILLABLE})  # of an order: it was claimed, signals follow
+BEGUN = frozenset({Status.ENDING, Status.UNKILLABLE})  # an order was claimed, signals follow
 
 
 async def hold(request: web.Request) -> web.Response:
@@ -57,7 +56,7 @@ async def hold(request: web.Request) -> web.Response:
             registry = context.registry
             row = await _write(context, peer, agent_id, reason, until)
             for older in context.holds.lift(agent_id):
-                if older.id != row.id:  # it may have been found in the registry before we are told of it
+                if older.id != row.id:  # a sweep may have found it in the registry before this write returned
                     await registry.write(registry.history.end_hold, older.id, context.now())
             context.holds.put(
                 row
@@ -131,7 +130,7 @@ async def remove(request: web.Request) -> web.Response:
     for target in body.targets:
         word = target
         try:
-            where = await remote_hosts.place(context, peer, target)
+            where = await remote_hosts.find_host(context, peer, target)
             word = where.word
             if where.host != context.host:
                 raise Conflict(f"remove {word} on host {where.host} itself: whether it is alive is known only there")
@@ -142,11 +141,10 @@ async def remove(request: web.Request) -> web.Response:
         except WatchdogError as error:
             results.append(_refused(context, peer, target, error, request.path))
             continue
-        context.callers.charge(
-            peer, "remove", len(agents) + bool(results)
-        )  # of all words together the first agent is paid for
+        # Of all targets together the first agent is paid for.
+        context.callers.charge(peer, "remove", len(agents) + bool(results))
         told = await asyncio.gather(*(_remove(context, peer, agent, body, patience) for agent in agents))
-        patience.heard(told)
+        patience.spend(told)
         results += told
     return _respond(results, "remove")
 
@@ -165,8 +163,8 @@ async def _remove(context: ControlContext, peer: Peer, agent: Agent, body: Remov
         reason = Reason.GONE if agent.identity is not None else Reason.STOP
         why = body.reason or f"removed by {peer.by}"
         options = KillOptions(text=why, with_messages=body.with_messages, by_root=peer.admin)
-        request_id = await context.kills.request(agent, reason, options, peer.by, why)
-        outcome = await context.kills.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
+        request_id = await context.kill_worker.request(agent, reason, options, peer.by, why)
+        outcome = await context.kill_worker.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
         if outcome is not None and goes_on(outcome):
             goes = what_goes_on(outcome, agent.reg.name)
             refusal = Conflict(f"{agent.reg.name} is dead, but not removed yet: {goes}")
@@ -228,8 +226,8 @@ async def _targets(
     seen: set[str] = set()
     for target in targets:
         try:
-            where = await remote_hosts.place(context, peer, target)
-            agents = members(context, peer, await remote_hosts.house(context, where.host), where.word)
+            where = await remote_hosts.find_host(context, peer, target)
+            agents = members(context, peer, await remote_hosts.view_of(context, where.host), where.word)
             for agent in agents if where.host == context.host else []:
                 await recheck_owner(context, peer, agent)
         except WatchdogError as error:

@@ -1,7 +1,7 @@
-"""POST /kill, /stop, /cancel: from targets to results, in the words of the kill-stalled-agent command.
+"""POST /kill, /stop, /cancel: from targets to results, with the keys of the kill-stalled-agent command.
 
-Nothing is ended here: each agent becomes a durable kill request, and the worker's outcome is told. One bad target does
-not stop the others. Parents are ended before their children; children are spared unless asked for.
+Nothing is killed here: for each agent the kill worker gets a durable request, and its outcome is the result. One bad
+target does not stop the others. Parents are killed before their children; children are spared unless asked for.
 """
 
 import asyncio
@@ -13,9 +13,7 @@ from aiohttp import web
 from watchdog.agents.agent import ZERO, Agent
 from watchdog.agents.selectors import silent
 from watchdog.control import remote_hosts
-from watchdog.control.caller_tree import agent_containing
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
-from watchdog.control.patience import Patience
 from watchdog.control.remote_hosts import HostView, TargetOnHost
 from watchdog.control.resolve import (
     holds_orphans,
@@ -27,25 +25,27 @@ from watchdog.control.resolve import (
     unwatched,
     with_orphans,
 )
-from watchdog.control.routes.agents import take_for_order
+from watchdog.control.routes.agents import take_from_other_daemon
 from watchdog.control.routes.purge import PURGED
 from watchdog.control.schemas import Kill, Stop, parse, read_body
-from watchdog.control.views.results import dry, ended_already, failure, is_dead, outcome_of, preview, summary
+from watchdog.control.views.results import Patience, dry, ended_already, failure, is_dead, kill_result, preview, summary
 from watchdog.core.agent import ENDED
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, ProcessNotFound, WatchdogError
+from watchdog.processes.ancestry import lineage, marker
+from watchdog.processes.reader import awaited
 from watchdog.registry.rows import AgentRow
 
-SLACK = timedelta(minutes=10)  # that a kill may take beyond its own times: it waits for its turn, the registry is away
+SLACK = timedelta(minutes=10)  # that a kill may take beyond its own times: it waits its turn, or for the registry
 
 
 @dataclass
 class Chosen:
-    """What targets came to: the agents to end, the hosts that they are of, and the answers that are ready already."""
+    """What the targets mean: the agents to kill, their hosts, and the results that are ready already."""
 
     agents: dict[str, Agent] = field(default_factory=dict)
-    houses: dict[str, HostView] = field(default_factory=dict)
+    hosts: dict[str, HostView] = field(default_factory=dict)
     results: list[Json] = field(default_factory=list)
 
 
@@ -64,110 +64,96 @@ class KillCall:
 
 
 async def kill(request: web.Request) -> web.Response:
-    """End agents by the ladder's KILL step: TERM, grace, KILL, verified."""
+    """Kill agents: TERM, grace, KILL, proof."""
     body = parse(Kill, await read_body(request))
     limit = None if body.stall_after_seconds is None else timedelta(seconds=body.stall_after_seconds)
     if limit is not None and "stalled" not in body.targets:
         raise BadRequest("stall_after_seconds: goes with the target `stalled` only")
     grace = None if body.grace_seconds is None else timedelta(seconds=body.grace_seconds)
     options = KillOptions(force=body.force, grace=ZERO if body.force else grace, cleanup=body.cleanup, text=body.reason)
-    order = KillCall(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, body.go, limit)
+    call = KillCall(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, body.go, limit)
     context, peer = context_of(request), peer_at(request)
-    return _respond(body.targets, await _end(context, peer, body.targets, order), body.dry_run, context)
+    return _respond(body.targets, await _kill_targets(context, peer, body.targets, call), body.dry_run, context)
 
 
 async def stop(request: web.Request) -> web.Response:
-    """Have agents end by themselves where they can hear it, then as `kill` does; their outcome is `stopped`."""
+    """Ask agents to exit if they can hear it, then as `kill`; their outcome is `stopped`."""
     body = parse(Stop, await read_body(request))
-    return await _polite(request, body, body.targets, cancel=False)
+    return await _stop_targets(request, body, body.targets, cancel=False)
 
 
 async def cancel(request: web.Request) -> web.Response:
-    """Stop whoever works on a task, and mark the task as cancelled."""
+    """Stop the agents that work on a task, and mark the task as cancelled."""
     body = parse(Stop, await read_body(request))
     targets = [target if target.startswith("task:") else f"task:{target}" for target in body.targets]
-    return await _polite(request, body, targets, cancel=True)
+    return await _stop_targets(request, body, targets, cancel=True)
 
 
-async def _polite(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
+async def _stop_targets(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
     context, peer = context_of(request), peer_at(request)
     options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""), cancel=cancel)
-    order = KillCall(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path, body.go)
-    results = await _end(context, peer, targets, order)
+    call = KillCall(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path, body.go)
+    results = await _kill_targets(context, peer, targets, call)
     if cancel and not body.dry_run:
         await _mark_cancelled(context, peer, results, body.reason)
     return _respond(targets, results, body.dry_run, context)
 
 
-async def _end(context: ControlContext, peer: Peer, targets: list[str], order: KillCall) -> list[Json]:
-    """Find, then end generation by generation: a parent that respawns its children is dead before they are ended."""
+async def _kill_targets(context: ControlContext, peer: Peer, targets: list[str], call: KillCall) -> list[Json]:
+    """Find the agents, then kill them by generation: a parent that respawns its children is killed before them."""
     context.callers.charge_named(peer, len(targets))
     chosen = Chosen()
     for target in targets:
-        await _choose(context, peer, target, order, chosen)
+        await _choose(context, peer, target, call, chosen)
     chosen.results = list({str(result["agent_id"]): result for result in chosen.results}.values())  # each once
-    if order.children:
+    if call.children:
         _with_children(context, peer, chosen)
-    if order.dry_run:
+    if call.dry_run:
         if chosen.agents:
             await context.scan(peer)
-        agents = [(agent, _without_pid(agent, order)) for agent in chosen.agents.values()]
+        agents = [(agent, _without_pid(agent, call)) for agent in chosen.agents.values()]
         return chosen.results + [
             dry(context.sweeper.present(a), context.now()) if why is None else failure(a.agent_id, why, a)
             for a, why in agents
         ]
-    if (
-        not order.go
-        and any(map(is_wide, targets))
-        and (tree := await agent_containing(peer, context.fleet)) is not None
-    ):
+    if not call.go and any(map(is_wide, targets)) and (tree := await _agent_around(context, peer)) is not None:
         await context.scan(peer)
         now, shown = context.now(), [context.sweeper.present(agent) for agent in chosen.agents.values()]
         return chosen.results + [preview(agent, tree, now) for agent in shown]
     context.callers.charge(peer, "kill", len(chosen.agents))
     patience = Patience(peer)
     for generation in _generations(chosen.agents):
-        told = await asyncio.gather(*(_end_one(context, peer, agent, order, patience) for agent in generation))
-        patience.heard(told)
+        told = await asyncio.gather(*(_kill_one(context, peer, agent, call, patience) for agent in generation))
+        patience.spend(told)
         chosen.results += [_with_spared(context, peer, one, chosen) for one in told]
     return chosen.results
 
 
-def _with_spared(context: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
-    """Whoever ends an agent is told of its child agents that go on without it."""
-    children = context.fleet.children(str(result["agent_id"])) if is_dead(result) else []
-    spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
-    if spared:
-        names = ", ".join(sorted(spared))
-        result["how"] = f"{result.get('how') or result['message']}; child agents still running (--children): {names}"
-    return result
-
-
-async def _choose(context: ControlContext, peer: Peer, target: str, order: KillCall, chosen: Chosen) -> None:
-    """Put one target's agents, or its answer, into `chosen`."""
-    if not order.dry_run:
-        await take_for_order(context, peer, target)
+async def _choose(context: ControlContext, peer: Peer, target: str, call: KillCall, chosen: Chosen) -> None:
+    """Put one target's agents, or its result, into `chosen`."""
+    if not call.dry_run:
+        await take_from_other_daemon(context, peer, target)
     where = TargetOnHost(target, context.host)
     try:
-        where = await remote_hosts.place(context, peer, target)
-        house = chosen.houses.get(where.host) or await remote_hosts.house(context, where.host)
-        chosen.houses[where.host] = house
-        if where.word == "stalled" and order.silent_for is not None:
-            agents = silent(members(context, peer, house, "all"), order.silent_for)
-        elif house.host == context.host and holds_orphans(where.word):
-            agents = await with_orphans(context, peer, house, where.word)
+        where = await remote_hosts.find_host(context, peer, target)
+        view = chosen.hosts.get(where.host) or await remote_hosts.view_of(context, where.host)
+        chosen.hosts[where.host] = view
+        if where.word == "stalled" and call.silent_for is not None:
+            agents = silent(members(context, peer, view, "all"), call.silent_for)
+        elif view.host == context.host and holds_orphans(where.word):
+            agents = await with_orphans(context, peer, view, where.word)
         else:
-            agents = members(context, peer, house, where.word)
+            agents = members(context, peer, view, where.word)
     except AgentNotFound as error:
-        chosen.results.append(await _not_living(context, peer, target, where, error, order.route))
+        chosen.results.append(await _not_living(context, peer, target, where, error, call.route))
         return
     except WatchdogError as error:
         if isinstance(error, Forbidden):
-            context.callers.deny(peer, order.route, str(error))
+            context.callers.deny(peer, call.route, str(error))
         chosen.results.append(failure(target, error))
         return
     for agent in agents:
-        held = house.holds.reason_for(agent.agent_id, context.now())
+        held = view.holds.reason_for(agent.agent_id, context.now())
         if held is None:
             chosen.agents[agent.agent_id] = agent
         else:
@@ -175,10 +161,38 @@ async def _choose(context: ControlContext, peer: Peer, target: str, order: KillC
             chosen.results.append(failure(agent.agent_id, Held(text), agent))
 
 
+async def _kill_one(context: ControlContext, peer: Peer, agent: Agent, call: KillCall, patience: Patience) -> Json:
+    """Commit a kill request and, if the caller waits, give its outcome; `patience` limits the wait for its cleanup."""
+    orphaned = agent.status in ENDED  # it has ended, and a process of its tree still lives
+    reason = Reason.ORPHANED if orphaned else call.reason
+    ask = agent.policy.stop_pause if reason is Reason.STOP else None
+    options = replace(call.options, ask=ask, by_root=peer.admin)
+    grace = agent.policy.grace if options.grace is None else options.grace
+    cleanup = patience.for_cleanup(agent.reg.owner_uid)
+    try:
+        limit = (ask or ZERO) + 2 * grace + agent.policy.verify + SLACK
+        if agent.reg.host != context.host:
+            wait = limit.total_seconds() if call.wait else None
+            return await remote_hosts.order(context, peer, agent, call.reason, options, limit=wait, cleanup=cleanup)
+        await recheck_owner(context, peer, agent)
+        if (unknown := _without_pid(agent, call)) is not None:
+            raise unknown
+        why = options.text or f"asked for by {peer.by}"
+        request_id = await context.kill_worker.request(agent, reason, options, peer.by, why)
+        if not call.wait:
+            return kill_result(agent, request_id, None, options, now=context.now(), waited=False)
+        outcome = await context.kill_worker.finished(request_id, limit.total_seconds(), cleanup)
+    except WatchdogError as error:
+        if isinstance(error, Forbidden):
+            context.callers.deny(peer, call.route, str(error))
+        return failure(agent.agent_id, error, agent)
+    return kill_result(agent, request_id, outcome, options, now=context.now(), waited=True)
+
+
 async def _not_living(
     context: ControlContext, peer: Peer, target: str, where: TargetOnHost, error: AgentNotFound, route: str
 ) -> Json:
-    """An agent that ended already is what was wanted; anything else is not found."""
+    """For an agent that has ended already, that is a success; anything else is not found."""
     word = where.word
     try:
         if word.startswith("task:"):
@@ -188,14 +202,14 @@ async def _not_living(
             if not rows:
                 error = AgentNotFound(f"no agent has or had task {word[5:]!r} (see: agent-watchdog list --all)")
             return await _already(context, rows[0]) if rows else failure(target, error)
-        if is_group(word) or "@" in word:  # no name holds one: its host is not known
+        if is_group(word) or "@" in word:  # no name has an @, so its host is unknown
             return failure(target, error)
         if where.host != context.host:
             return await _already(context, await remote_hosts.ended(context, where))
         if (one := unwatched(context, peer, word)) is not None:
             hint = f"; use this instead: {one['stop']}" if one.get("stop") else ""
             refusal = ProcessNotFound(f"{word} is listed in {one['source']} and is not watched: {one['why']}{hint}")
-            return failure(target, refusal) | {"owner_uid": one["owner_uid"]}  # whose words these are
+            return failure(target, refusal) | {"owner_uid": one["owner_uid"]}  # of the user who wrote these words
         return await _already(context, await resolve_ended(context, peer, word))
     except WatchdogError as other:
         if isinstance(other, Forbidden):
@@ -204,26 +218,36 @@ async def _not_living(
 
 
 async def _already(context: ControlContext, row: AgentRow) -> Json:
-    """With what the order that ended it tells: when, why, and how its conversation is taken up again."""
+    """Its result, with what the order that killed it has: when, why, and how its conversation is resumed."""
     orders = await context.registry.read(context.registry.kills.requests_of, row.agent_id)
     purged = await context.registry.read(context.registry.history.last_event, row.agent_id, {PURGED})
     return ended_already(row, next((o for o in reversed(orders) if o.outcome), None), purged=purged is not None)
 
 
 def _with_children(context: ControlContext, peer: Peer, chosen: Chosen) -> None:
-    """Add the child agents of the chosen, and theirs."""
+    """Add the child agents of the chosen ones, and their children."""
     waiting = list(chosen.agents)
     while waiting:
-        house = chosen.houses[chosen.agents[waiting[-1]].reg.host]
-        for child in house.fleet.children(waiting.pop()):
-            held = house.holds.reason_for(child.agent_id, context.now())
+        view = chosen.hosts[chosen.agents[waiting[-1]].reg.host]
+        for child in view.fleet.children(waiting.pop()):
+            held = view.holds.reason_for(child.agent_id, context.now())
             if child.agent_id not in chosen.agents and peer.may(child.reg.owner_uid) and held is None:
                 chosen.agents[child.agent_id] = child
                 waiting.append(child.agent_id)
 
 
+def _with_spared(context: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
+    """With a note on the child agents of a killed agent that keep running."""
+    children = context.fleet.children(str(result["agent_id"])) if is_dead(result) else []
+    spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
+    if spared:
+        names = ", ".join(sorted(spared))
+        result["how"] = f"{result.get('how') or result['message']}; child agents still running (--children): {names}"
+    return result
+
+
 def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
-    """The agents by how many of the chosen stand above them, the eldest first. A ring of parents counts as one."""
+    """The agents by how many of the chosen are above them, the topmost first. A ring of parents counts as one."""
     by_depth: dict[int, list[Agent]] = {}
     for agent in agents.values():
         depth, seen, above = 0, {agent.agent_id}, agent.reg.parent_id
@@ -235,49 +259,38 @@ def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
     return [by_depth[depth] for depth in sorted(by_depth)]
 
 
-async def _end_one(context: ControlContext, peer: Peer, agent: Agent, order: KillCall, patience: Patience) -> Json:
-    """Commit the request and, unless told not to, wait for its outcome, and for its cleanup with patience."""
-    orphaned = agent.status in ENDED  # it has ended, and a process of its tree lives
-    reason = Reason.ORPHANED if orphaned else order.reason
-    ask = agent.policy.stop_pause if reason is Reason.STOP else None
-    options = replace(order.options, ask=ask, by_root=peer.admin)
-    grace = agent.policy.grace if options.grace is None else options.grace
-    cleanup = patience.for_cleanup(agent.reg.owner_uid)
+async def _agent_around(context: ControlContext, peer: Peer) -> str | None:
+    """In words, the agent in whose process tree the caller runs; None: in none.
+
+    An agent that says `kill all` rarely knows which agents it means, so it is shown that first. Its tree: by the
+    identities that the last look saw, by descent from them, and by the marker. A caller that cannot be looked at
+    (another pid namespace, hidepid, gone already) may be an agent's.
+    """
     try:
-        limit = (ask or ZERO) + 2 * grace + agent.policy.verify + SLACK
-        if agent.reg.host != context.host:
-            wait = limit.total_seconds() if order.wait else None
-            return await remote_hosts.order(context, peer, agent, order.reason, options, limit=wait, cleanup=cleanup)
-        await recheck_owner(context, peer, agent)
-        if (unknown := _without_pid(agent, order)) is not None:
-            raise unknown
-        why = options.text or f"asked for by {peer.by}"
-        request_id = await context.kills.request(agent, reason, options, peer.by, why)
-        if not order.wait:
-            return outcome_of(agent, request_id, None, options, now=context.now(), waited=False)
-        outcome = await context.kills.finished(request_id, limit.total_seconds(), cleanup)
-    except WatchdogError as error:
-        if isinstance(error, Forbidden):
-            context.callers.deny(peer, order.route, str(error))
-        return failure(agent.agent_id, error, agent)
-    return outcome_of(agent, request_id, outcome, options, now=context.now(), waited=True)
+        above, mark = await awaited(None, lineage, peer.pid), await awaited(None, marker, peer.pid)
+    except OSError:
+        return "of a process that the daemon cannot see"
+    for agent in context.fleet:
+        if agent.agent_id == mark or not agent.processes.isdisjoint(above):
+            return f"of agent {agent.reg.name if peer.may(agent.reg.owner_uid) else agent.agent_id}"
+    return None
 
 
-def _without_pid(agent: Agent, order: KillCall) -> ProcessNotFound | None:
+def _without_pid(agent: Agent, call: KillCall) -> ProcessNotFound | None:
     """The refusal of a kill whose agent has no known process: nothing could be proved dead."""
     if (
-        order.reason is not Reason.OPERATOR
+        call.reason is not Reason.OPERATOR
         or agent.identity is not None
         or agent.tree.members
         or agent.reg.conversations
     ):
-        return None  # a session that a shared service works for has none while no command of it runs
+        return None  # a session in a shared service has no process while it runs no command
     name = agent.reg.name
     return ProcessNotFound(f"no pid is known for {name}; use this instead: agent-watchdog stop {name}")
 
 
 async def _mark_cancelled(context: ControlContext, peer: Peer, results: list[Json], reason: str) -> None:
-    """A task whose agents are all dead is cancelled, if it is still theirs."""
+    """Cancel each task whose agents are all dead, if it is still theirs."""
     why = f"cancelled by {peer.by}" + (f": {reason}" if reason else "")
     alive = {result.get("task_id") for result in results if not is_dead(result)}
     for result in results:
@@ -289,11 +302,11 @@ async def _mark_cancelled(context: ControlContext, peer: Peer, results: list[Jso
 
 
 async def _cancelled(context: ControlContext, peer: Peer, task_id: str, agent_id: str, why: str) -> str | None:
-    """Cancel the task of an agent that is dead; what became of it, None where there is none."""
+    """Cancel the task of an agent that is dead; what became of the task, None if there is none."""
     registry, now = context.registry, context.now()
     task = await registry.read(registry.history.task, task_id)
     if task is not None and task.status == "cancelled":
-        return "is cancelled"  # with the end of its agent, or before
+        return "is cancelled"  # when its agent was closed, or before
     if not await registry.write(registry.history.update_task, task_id, "cancelled", why, agent_id, now):
         return None if task is None else "now belongs to another agent and stays as it is"
     agent = await registry.read(registry.agents.get, agent_id)
@@ -307,7 +320,7 @@ async def _cancelled(context: ControlContext, peer: Peer, task_id: str, agent_id
 
 
 def _respond(targets: list[str], results: list[Json], dry_run: bool, context: ControlContext) -> web.Response:
-    """One target that can only be one agent: its result with its own status. Else a summary, 200."""
+    """For one target that can only mean one agent, its result with its own HTTP status; else a summary, 200."""
     if len(targets) == 1 and not is_group(targets[0].partition("@")[0]) and len(results) == 1:
         status = results[0].pop("http_status", 200)
         assert isinstance(status, int)

@@ -61,7 +61,7 @@ async def listed(request: web.Request) -> web.Response:
 
 
 async def restore(request: web.Request) -> web.Response:
-    """Bring one back, as its owner; told in log and history."""
+    """Restore one, as its owner; in log and history."""
     context, peer = context_of(request), peer_at(request)
     body = parse(Restore, await read_body(request))
     async with context.callers.with_helper():
@@ -138,8 +138,8 @@ def _entry(value: Any) -> Json:
 
 
 def chosen(wanted: str, found: list[Json], problems: list[str], owner_uid: int | None = None) -> Json:
-    """The one that is meant. Ids and names are the words of each owner's files: of two owners' only that of
-    `owner_uid` comes first.
+    """The one that is meant. Ids and names come from each owner's files: if two owners' match, that of `owner_uid` is
+    chosen.
 
     Raises AgentNotFound, Ambiguous.
     """

@@ -1,8 +1,8 @@
-"""POST /sessions/beat: a word of a session that a shared service works for, beside the sessions of other agents.
+"""POST /sessions/beat: a beat of a session in a shared service, which also works for sessions of other agents.
 
-The service is no agent (`core.services`). The beat counts for the agent whose client began the session, where
-only one can have; else the session is an agent of its own, without a process, and the clients that may be its own are
-only known to live. A hook speaks for agents of its own uid alone.
+The service is no agent (`core.services`). The beat counts for the agent whose client began the session, if only one can
+have; else the session is an agent of its own, without a process, and of the clients that may have begun it it is only
+known that they live. A hook beats only for agents of its own uid.
 """
 
 from dataclasses import replace as replaced
@@ -41,15 +41,15 @@ from watchdog.processes.clients import ClientCandidate, clients, service_at
 from watchdog.processes.identity import ThreadSeen
 from watchdog.processes.reader import awaited
 
-LOOK_SECONDS = 3.0  # for a look of its owner's at a directory
-MOST_SERVICES = 3  # beside the one that told, which one session is known in
+LOOK_SECONDS = 3.0  # for the owner's helper to look at a directory
+MOST_SERVICES = 3  # in which one session is known, beside the one that sent the beat
 MOST_OF_ONE = 32  # sessions of one agent: a client begins one after the other
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
 _OVER = "its agent was killed; the session has nothing more to do"
 
 
 async def speak(request: web.Request) -> web.Response:
-    """Take the word: as `beat` of the agent that it is about."""
+    """Take the beat as `beat` does, for the agent whose session it is."""
     context, peer = context_of(request), peer_at(request)
     body = parse(Speak, await read_body(request))
     said, _ = beat_of_json(body.beat)
@@ -73,7 +73,7 @@ async def speak(request: web.Request) -> web.Response:
         _lives(context, other, agent)
     if agent.identity is None and said.session_ended is not None:
         options = KillOptions(by_root=peer.admin)
-        await context.kills.request(agent, Reason.GONE, options, peer.by, "its session has ended")
+        await context.kill_worker.request(agent, Reason.GONE, options, peer.by, "its session has ended")
         return web.Response(status=204)
     return await heard(context, agent, body.beat, said)
 
@@ -184,7 +184,7 @@ def _gone(known: Identity, seen: Look) -> bool:
 
 
 async def _placed(context: ControlContext, peer: Peer, directory: str, seen: ClientCandidate) -> ClientCandidate:
-    """A client that was told a directory by a name that may be another one of the session's, as its owner sees it."""
+    """The client with its directory as its owner sees it: it may have got another name of the session's directory."""
     if not seen.told or seen.directory in (None, directory):
         return seen
     try:

@@ -63,11 +63,11 @@ async def agents(request: web.Request) -> web.Response:
 async def agent(request: web.Request) -> web.Response:
     """One agent with its whole story; by id, or by name (the living one, else the newest)."""
     context, peer = context_of(request), peer_at(request)
-    where = await remote_hosts.place(context, peer, request.match_info["agent_id"])
-    house = await remote_hosts.house(context, where.host)
+    where = await remote_hosts.find_host(context, peer, request.match_info["agent_id"])
+    view = await remote_hosts.view_of(context, where.host)
     one: Agent | AgentRow
     if where.host != context.host:
-        one = await remote_hosts.one(context, house, where)
+        one = await remote_hosts.one(context, view, where)
     else:
         try:
             one = selectors.resolve(context.fleet, peer, where.word)
@@ -81,7 +81,7 @@ async def agent(request: web.Request) -> web.Response:
     if isinstance(one, Agent) and here:
         one = context.sweeper.present(one)
     spared = _spared(context, one) if isinstance(one, Agent) and where.host == context.host else None
-    everybody = house.holds.reason_for(None, context.now())
+    everybody = view.holds.reason_for(None, context.now())
     rows: list[EventRow] = []
     requests: list[RequestRow] = []
     runs: list[RunRow] = []
@@ -90,10 +90,10 @@ async def agent(request: web.Request) -> web.Response:
         rows = await registry.read(registry.history.events, 0, agent_id=agent_id, limit=_EVENTS)
         requests = await registry.read(registry.kills.requests_of, agent_id)
         runs = await registry.read(registry.history.runs_of, agent_id)
-    except RegistryUnavailable as error:  # what is in memory explains it still, but not who is known by a row alone
+    except RegistryUnavailable as error:  # what is in memory still explains a living agent
         if not isinstance(one, Agent):
             raise
-        missing["history_problem"] = str(error) if peer.admin else "its log tells"  # a server's words name its users
+        missing["history_problem"] = str(error) if peer.admin else "its log tells"  # the server's text names its users
     retries = {hook.name: hook.retries for hook in context.settings.hooks}
     ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
     failed = failures.in_words(runs, retries if here else None, ending=one.status is Status.ENDING)
@@ -101,7 +101,7 @@ async def agent(request: web.Request) -> web.Response:
         {
             "agent": views.full(
                 one,
-                house.holds,
+                view.holds,
                 context.now(),
                 doubts,
                 observes=observes,
@@ -112,7 +112,7 @@ async def agent(request: web.Request) -> web.Response:
             | {"held_back": held_back(one, doubts, everybody, spared) if isinstance(one, Agent) else None}
             | await remote_hosts.differences(context, one)
             | {"cleanup_failed": failed},
-            "children": [views.public(child) for child in house.fleet.children(agent_id)],
+            "children": [views.public(child) for child in view.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],
             "requests": [views.request(row) for row in requests],
             "cleanup": [views.run(row) for row in runs],
@@ -129,9 +129,9 @@ async def status(request: web.Request) -> web.Response:
     if facts.get("config_problems") and not peer.admin:
         facts["config_problems"] = ["see its log"]  # they quote the file
     if facts.get("registry_problem") and not peer.admin:
-        facts["registry_problem"] = "see its log"  # a server's words name its users
+        facts["registry_problem"] = "see its log"  # a database server's message names its users
     troubles = facts.get("troubles")
-    if isinstance(troubles, list) and not peer.admin:  # their words name others' agents and paths
+    if isinstance(troubles, list) and not peer.admin:  # they name others' agents and paths
         facts["troubles"] = [
             {**one, "what": f"{one['event']} (its log has the details)", "todo": CATALOGUE[one["event"]].act}
             for one in troubles

@@ -1,6 +1,6 @@
-"""Agents, events, requests and hooks as JSON, and who may see what of them.
+"""Agents, events, requests and hooks as JSON, and which user may see what of them.
 
-Of other people's agents only id, name, owner, status and verdict are shown: never evidence, a note, a command, a path.
+Of other users' agents only id, name, owner, status and verdict are shown: never evidence, a note, a command, a path.
 Durations are seconds, times are UTC with a Z.
 """
 
@@ -101,7 +101,7 @@ def _after(hooks_failed: bool) -> str:
 
 
 def unkillable(agent: Agent, peer: Peer) -> Json:
-    """An agent of which something could not be killed, for `status`; why, for those who may see it."""
+    """An agent with processes that could not be killed, for `status`; the reason only for users that may see it."""
     may = peer.may(agent.reg.owner_uid)
     return {"agent_id": agent.agent_id, "name": agent.reg.name, "why": agent.ending.lives_on if may else None}
 

@@ -1,6 +1,6 @@
-"""What speaks for and against an agent, each signal with its age and whose word it is: the middle of `why`. Pure.
+"""The evidence for and against an agent, each signal with its age and source: the middle part of `why`. Pure.
 
-A signal that is missing is told as missing, with the reason; it is no evidence.
+A missing signal is shown as missing, with the reason; it is no evidence.
 """
 
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ Json = dict[str, object]
 
 
 def signals(agent: Agent, now: datetime) -> list[Json]:
-    """Its own words first, then what is seen from outside."""
+    """What it reported first, then what is seen from outside."""
     inside = _word("containers", None, None, "what it runs in a container is neither watched nor killed with it")
     return [*_words(agent, now), *(_sight(agent, kind) for kind in ActivityKind), _prompt(agent), inside]
 

@@ -1,6 +1,6 @@
-"""Why an agent's cleanup is not complete: the hooks that failed, each with its own words, for lists and for `why`.
+"""Why an agent's cleanup is not complete: the hooks that failed, each with its message, for lists and for `why`.
 
-An agent that ended well is no success while its worktree lies around: whoever lists it reads the reason beside it.
+An agent that ended well is no success while its worktree is still there, so lists show the reason beside it.
 """
 
 from collections.abc import Container, Iterable, Mapping

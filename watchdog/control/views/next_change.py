@@ -154,7 +154,7 @@ def _by_verdict(agent: Agent) -> list[str]:
 
 
 def _starting(agent: Agent) -> str:
-    """Beyond its limit it is starting only as long as something speaks for it (`core.verdict`)."""
+    """Beyond its limit it counts as starting only while there is evidence for it (`core.verdict`)."""
     silence, ages = agent.heartbeat.silence, agent.heartbeat.ages
     policy = agent.policy
     what = "A pid" if agent.identity is None else "A first heartbeat"
@@ -249,7 +249,7 @@ def _held(agent: Agent, holds: Holds, now: datetime) -> list[str]:
 def held_back(agent: Agent, doubts: Iterable[str], everybody: str | None, spared: timedelta | None) -> str | None:
     """Why a kill that its verdict asks for is not ordered now, for a list: a hold on all, or the daemon's own doubt.
 
-    A hold on the agent itself is reported separately. `everybody`: the reason of a hold on all.
+    A hold on the agent itself is reported separately. `everybody`: the reason of a hold on all agents.
     """
     timed = agent.judged.verdict in (Verdict.EXPIRED, Verdict.LINGERING)
     if (

@@ -1,17 +1,20 @@
 """The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours."""
 
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from watchdog.agents import judging
 from watchdog.agents.agent import Agent
 from watchdog.control.context import ControlContext, Json
-from watchdog.control.patience import goes_on, what_goes_on
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.peer import Peer
 from watchdog.errors import PathRefused, WatchdogError
 from watchdog.registry.rows import AgentRow, RequestRow
 
+OWN = 30.0  # seconds that an answer waits for the cleanup of the caller's own agents, once they are proved dead
+OTHERS = 5.0  # and for that of other users' agents
 _UNDONE = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
 # In the order in which the command lists them; every result has all of them.
 KEYS = (
@@ -36,7 +39,29 @@ KEYS = (
 )
 
 
-def outcome_of(
+@dataclass
+class Patience:
+    """How long the answer to one request waits for cleanup, which is done as the owner of the agent that is dead.
+
+    An owner can have that take as long as its deadlines allow (a helper that is stopped, a disk that hangs). So the
+    answer to another user waits a few seconds, and not at all after one agent that took all of them. The cleanup goes
+    on all the same.
+    """
+
+    peer: Peer
+    spent: set[bool] = field(default_factory=set)  # of the caller's own agents (True), of others'
+
+    def for_cleanup(self, owner_uid: int) -> float:
+        """Seconds for the cleanup of an agent of this owner."""
+        own = owner_uid == self.peer.uid
+        return 0.0 if own in self.spent else OWN if own else OTHERS
+
+    def spend(self, results: list[Json]) -> None:
+        """Learn from the results of agents whose cleanup was waited for at the same time."""
+        self.spent |= {one.get("owner_uid") == self.peer.uid for one in results if goes_on(one)}
+
+
+def kill_result(
     agent: Agent,
     request_id: str,
     outcome: Json | None,
@@ -91,7 +116,7 @@ def _since_heartbeat(agent: Agent, now: datetime) -> int | None:
 
 
 def _as_the_command_says(result: Json, options: KillOptions) -> None:
-    """The values that the command documents, in its own words and numbers; `how` has ours."""
+    """Put in the texts and numbers that the command documents; `how` has ours."""
     result["how"] = result["message"]
     if result.get("status") == Status.KILLED and result["success"]:
         forced = result["action"] == "force_kill"
@@ -102,7 +127,9 @@ def _as_the_command_says(result: Json, options: KillOptions) -> None:
             result[key] = int(value) if value.is_integer() or key == "seconds_since_heartbeat" else value
     cleanup = result.get("cleanup")
     runs = cleanup if isinstance(cleanup, list) else []
-    failed = [run for run in runs if run.get("outcome") in _UNDONE and "retry" not in run]  # a pane: told beside
+    failed = [
+        run for run in runs if run.get("outcome") in _UNDONE and "retry" not in run
+    ]  # a pane is reported beside it
     if failed and result["success"]:
         words = "; ".join(f"{run.get('hook')}: {run.get('message')}" for run in failed)
         result |= {
@@ -113,12 +140,12 @@ def _as_the_command_says(result: Json, options: KillOptions) -> None:
 
 
 def is_dead(result: Json) -> bool:
-    """Whether the agent of a result has ended, even where its place was not put in order."""
+    """Whether the agent of a result is dead, even if its cleanup failed."""
     return bool(result.get("success")) or result.get("error") == PathRefused.code
 
 
 def ended_already(row: AgentRow, order: RequestRow | None = None, *, purged: bool = False) -> Json:
-    """The agent is dead, which is what was wanted; `order`: that ended it. `purged`: nothing is left to take up."""
+    """The result for an agent that is dead already. `order`: the one that killed it. `purged`: it cannot be resumed."""
     reg, outcome = row.registration, {} if order is None else order.outcome
     message = "already stopped" if row.status is Status.STOPPED else f"already dead: {row.status}"
     asked = order is not None and order.reason not in (Reason.GONE, Reason.LOST)
@@ -145,7 +172,7 @@ def ended_already(row: AgentRow, order: RequestRow | None = None, *, purged: boo
 
 
 def failure(target: str, error: WatchdogError, agent: Agent | None = None) -> Json:
-    """A target that was not ended, and why."""
+    """A target that was not killed, and why."""
     result: Json = {"success": False, "error": error.code, "message": str(error), "target": target}
     result["agent_id"] = agent.agent_id if agent is not None else target
     if agent is not None:
@@ -194,3 +221,15 @@ def summary(targets: list[str], results: list[Json], dry_run: bool, context: Con
         "timestamp": context.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         "results": results,
     }
+
+
+def goes_on(outcome: Json) -> bool:
+    """Whether the agent is dead and its cleanup has not ended."""
+    return "cleanup_left" in outcome
+
+
+def what_goes_on(outcome: Json, name: str) -> str:
+    """The end of a sentence on such an agent: what is left, and where to look."""
+    left = outcome.get("cleanup_left")
+    names = f" ({', '.join(map(str, left))})" if isinstance(left, list) and left else ""
+    return f"its cleanup goes on{names}: agent-watchdog why {name}"
