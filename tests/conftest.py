@@ -18,10 +18,12 @@ from typing import Any, cast
 import pytest
 
 from tests.faults import table as faults
+from tests.nursery import Nursery
 from tests.tables import picked
 from tests.vendors import table as vendors
 from tests.verdicts import draw
 from tests.verdicts import table as verdicts
+from tests.world import World
 from watchdog.host import children
 from watchdog.processes import bounded
 
@@ -92,6 +94,21 @@ def _signals() -> Iterator[None]:
 def _inherited() -> frozenset[int]:
     ignored = {n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN}
     return frozenset(ignored | signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+@pytest.fixture(scope="session")
+def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    forks = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield forks
+    forks.close()
+
+
+@pytest.fixture(scope="module")
+def nursery(_nursery: Nursery) -> Iterator[None]:
+    """Daemons of worlds that are started plainly are forked, unless `NURSERY=0`."""
+    World.nursery = None if os.environ.get("NURSERY") == "0" else _nursery
+    yield
+    World.nursery = None
 
 
 @pytest.hookimpl(wrapper=True)

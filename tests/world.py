@@ -96,11 +96,12 @@ class World:
     """One daemon with its directories, and whatever a test starts in it."""
 
     server: Server | None = None  # where worlds have their registries; None: a SQLite file each (tests/e2e/conftest.py)
+    nursery: Nursery | None = (
+        None  # where daemons started plainly are forked (the fixture `nursery`, tests/conftest.py)
+    )
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.dir = directory
-        self.nursery: Nursery | None = None  # where daemons started plainly are forked (tests/e2e/conftest.py)
-        self.template: Path | None = None  # an empty registry that they begin with: migrations are a tenth of a start
         self.registry_url = self.server.database() if self.server else ""
         self.runtime = directory / "r"
         self.state = directory / "s"
@@ -162,8 +163,8 @@ class World:
         with self.log.open("ab") as log:
             if self.nursery is not None and not prefix and not environ and daemon == DAEMON:
                 registry = self.state / "registry.db"
-                if self.daemon is None and self.template and not self.server and not registry.exists():
-                    shutil.copy(self.template, registry)
+                if self.daemon is None and not self.registry_url and not registry.exists():
+                    shutil.copy(self.nursery.registry(), registry)
                 self.daemon = self.nursery.start(command, whole, log.fileno())
             else:
                 self.daemon = subprocess.Popen(
