@@ -10,6 +10,7 @@ import importlib
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -73,11 +74,15 @@ def pytest_collection() -> Generator[None, object, object]:
     """What is collected stays to the end, half a million objects: looking through them for garbage took 0.3 s a time.
 
     Half of the collection itself was that, too. The daemon (`service.bootstrap`) does so with what it imported.
+    What pytest makes of each file's asserts is kept beside it, also where PYTHONDONTWRITEBYTECODE is set: every worker
+    collects all files, and else each would make it anew, 3 s a time. Whoever is behind another finds it made.
     """
+    keeps, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     gc.disable()
     try:
         return (yield)
     finally:
+        sys.dont_write_bytecode = keeps
         gc.freeze()
         gc.enable()
 
