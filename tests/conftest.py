@@ -7,6 +7,7 @@ A test may be skipped there only for what no package can mend: the uid that it r
 
 import gc
 import importlib
+import itertools
 import os
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from watchdog.processes import bounded
 
 STRICT = os.environ.get("STRICT_SKIPS") == "1"
 OF_ALL = int(os.environ.get("OF", "1"))  # of all tests, SEED picks one in so many
+LONGEST = ("tests/verdicts/", "tests/e2e/", "tests/wire/", "")
 OF_LONG = 8  # of the long stories that are tests of their own, SEED picks one in so many
 KERNEL = ("this kernel ", "no thread of the kernel ")
 MENDED_ELSEWHERE = (
@@ -132,7 +134,8 @@ def pytest_make_collect_report() -> Iterator[None]:
     return report
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Of the long stories (marked `faults`, no rows of a table) CI does a part, picked by $SEED; with $OF, of all."""
     heavy = [item.nodeid for item in items if item.get_closest_marker("faults")]
     long = [name for name in heavy if "/test_table.py::" not in name]
@@ -142,7 +145,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left |= set(names) - picked(names, OF_ALL)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]
-    items.sort(key=lambda item: "tests/verdicts/" not in item.nodeid)  # the longest first: no worker ends alone
+    yield  # what marks and -k leave out is no worker's
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if (workers := int(worker.get("workercount", 1))) > 1:
+        items[:] = _dealt(items, workers)
+
+
+def _dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """As many equal pieces as workers, each with its share of the longest first: no worker ends alone.
+
+    xdist gives each worker one piece of the list to begin with. In the order of their names one had all stories, which
+    wait, and the others what does not: at the end everybody waited, and the processors with them.
+    """
+    place = {item: next(n for n, place in enumerate(LONGEST) if place in item.nodeid) for item in items}
+    long = sorted((item for item in items if place[item] < len(LONGEST) - 1), key=place.__getitem__)
+    others = iter(item for item in items if place[item] == len(LONGEST) - 1)
+    piles: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for _, of_one_file in itertools.groupby(long, lambda item: item.path):
+        min(piles, key=len).extend(of_one_file)
+    size = max(len(items) // workers, *map(len, piles), 0)
+    return [item for pile in piles for item in (*pile, *itertools.islice(others, size - len(pile)))] + [*others]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
