@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.world import BIN, World, alive, wait_for
+from tests.world import BIN, PATIENCE, World, alive, wait_for
 from watchdog.client import client
 
 ENDS = {"stop_agent", "kill_agent", "cancel_task", "remove_agent"}
@@ -234,10 +234,12 @@ def test_who_has_gone_or_never_came_gets_a_status_and_no_traceback(tmp_path: Pat
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
         assert asked.stdout is not None
         asked.stdout.close()
-        _, err = asked.communicate(GREETING, timeout=20)
+        _, err = asked.communicate(GREETING, timeout=PATIENCE)
     assert (asked.returncode, err) == (74, b"")
 
-    closed = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, check=False, timeout=20)
+    closed = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, check=False, timeout=PATIENCE
+    )
     assert (closed.returncode, closed.stderr.count(b"\n")) == (64, 1)
 
 

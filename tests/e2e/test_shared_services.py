@@ -135,7 +135,7 @@ def test_a_session_that_begins_anew_is_not_its_ended_agents(world: World, codex:
     prompt = event(FIRST, one, "UserPromptSubmit", prompt="go on")
     wait_for(lambda: codex.does(prompt) and beats(world, name), "it is heard")
     tool = codex.tool(FIRST)
-    assert tool in members(world, name)
+    wait_for(lambda: tool in members(world, name), "its command is seen")
     world.cli("reap")
     assert alive(tool)
     assert world.agents()[name]["status"] == "running"
