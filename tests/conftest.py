@@ -7,9 +7,11 @@ A test may be skipped there only for what no package can mend: the uid that it r
 
 import gc
 import importlib
+import itertools
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -18,15 +20,18 @@ from typing import Any, cast
 import pytest
 
 from tests.faults import table as faults
+from tests.nursery import Nursery
 from tests.tables import picked
 from tests.vendors import table as vendors
 from tests.verdicts import draw
 from tests.verdicts import table as verdicts
+from tests.world import World
 from watchdog.host import children
 from watchdog.processes import bounded
 
 STRICT = os.environ.get("STRICT_SKIPS") == "1"
 OF_ALL = int(os.environ.get("OF", "1"))  # of all tests, SEED picks one in so many
+LONGEST = ("tests/verdicts/", "tests/e2e/", "tests/wire/", "")
 OF_LONG = 8  # of the long stories that are tests of their own, SEED picks one in so many
 KERNEL = ("this kernel ", "no thread of the kernel ")
 MENDED_ELSEWHERE = (
@@ -71,11 +76,15 @@ def pytest_collection() -> Generator[None, object, object]:
     """What is collected stays to the end, half a million objects: looking through them for garbage took 0.3 s a time.
 
     Half of the collection itself was that, too. The daemon (`service.bootstrap`) does so with what it imported.
+    What pytest makes of each file's asserts is kept beside it, also where PYTHONDONTWRITEBYTECODE is set: every worker
+    collects all files, and else each would make it anew, 3 s a time. Whoever is behind another finds it made.
     """
+    keeps, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     gc.disable()
     try:
         return (yield)
     finally:
+        sys.dont_write_bytecode = keeps
         gc.freeze()
         gc.enable()
 
@@ -94,6 +103,21 @@ def _inherited() -> frozenset[int]:
     return frozenset(ignored | signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
+@pytest.fixture(scope="session")
+def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    forks = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield forks
+    forks.close()
+
+
+@pytest.fixture(scope="module")
+def nursery(_nursery: Nursery) -> Iterator[None]:
+    """Daemons of worlds that are started plainly are forked, unless `NURSERY=0`."""
+    World.nursery = None if os.environ.get("NURSERY") == "0" else _nursery
+    yield
+    World.nursery = None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Iterator[None]:
     """A test, or a fixture, that skips."""
@@ -110,7 +134,8 @@ def pytest_make_collect_report() -> Iterator[None]:
     return report
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Of the long stories (marked `faults`, no rows of a table) CI does a part, picked by $SEED; with $OF, of all."""
     heavy = [item.nodeid for item in items if item.get_closest_marker("faults")]
     long = [name for name in heavy if "/test_table.py::" not in name]
@@ -120,7 +145,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left |= set(names) - picked(names, OF_ALL)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]
-    items.sort(key=lambda item: "tests/verdicts/" not in item.nodeid)  # the longest first: no worker ends alone
+    yield  # what marks and -k leave out is no worker's
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if (workers := int(worker.get("workercount", 1))) > 1:
+        items[:] = _dealt(items, workers)
+
+
+def _dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """As many equal pieces as workers, each with its share of the longest first: no worker ends alone.
+
+    xdist gives each worker one piece of the list to begin with. In the order of their names one had all stories, which
+    wait, and the others what does not: at the end everybody waited, and the processors with them.
+    """
+    place = {item: next(n for n, place in enumerate(LONGEST) if place in item.nodeid) for item in items}
+    long = sorted((item for item in items if place[item] < len(LONGEST) - 1), key=place.__getitem__)
+    others = iter(item for item in items if place[item] == len(LONGEST) - 1)
+    piles: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for _, of_one_file in itertools.groupby(long, lambda item: item.path):
+        min(piles, key=len).extend(of_one_file)
+    size = max(len(items) // workers, *map(len, piles), 0)
+    return [item for pile in piles for item in (*pile, *itertools.islice(others, size - len(pile)))] + [*others]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

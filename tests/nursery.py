@@ -1,8 +1,8 @@
 """Daemons that are forked where their modules are imported already: half of what a daemon of a story costs is that.
 
 `python -m tests.nursery FD` imports, then forks one for each request; the child goes on as `agent-watchdogd` does after
-execve(2): a session of its own, its arguments, its environment, its log. Only tests/e2e has its daemons so, and those
-alone that are started plainly; `NURSERY=0` has all started by the command, as every other test has.
+execve(2): a session of its own, its arguments, its environment, its log. Only what uses the fixture `nursery` has its
+daemons so (all of tests/e2e), and those alone that are started plainly; `NURSERY=0` has all started by the command.
 """
 
 import array
@@ -16,7 +16,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from watchdog.registry.registry import Registry
 
 PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -39,7 +42,8 @@ class Born(subprocess.Popen[bytes]):
 class Nursery:
     """The process that forks them; started with the first, and it ends with us."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
+        self._template = directory / "registry.db"
         self._ours: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -56,6 +60,13 @@ class Nursery:
             _libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         assert len(answer) == 8, "the nursery has ended"
         return Born(args, int.from_bytes(answer, "big"))
+
+    def registry(self) -> Path:
+        """An empty registry for a daemon to begin with: migrations are a tenth of a start."""
+        if not self._template.exists():
+            Registry(f"sqlite:///{self._template}").open().close()
+            self._template.chmod(0o600)
+        return self._template
 
     def close(self) -> None:
         """End it."""

@@ -55,7 +55,7 @@ RUN = (README, DOC / "examples.md", DOC / "clients.md")
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(nursery: None) -> Iterator[World]:
     """A world whose daemon is not started yet."""
     yield from make_world()
 

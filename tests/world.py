@@ -59,11 +59,16 @@ def alive(pid: int) -> bool:
 
 
 def environ_of(pid: int) -> dict[str, str]:
+    items = _environ(pid).decode(errors="replace").split("\0")
+    return dict(item.split("=", 1) for item in items if "=" in item)
+
+
+def _environ(pid: int) -> bytes:
     try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            return file.readall()
     except OSError:
-        return {}
-    return dict(item.split("=", 1) for item in raw.decode(errors="replace").split("\0") if "=" in item)
+        return b""
 
 
 def started_at(pid: int) -> str | None:
@@ -76,9 +81,11 @@ def started_at(pid: int) -> str | None:
 
 
 def pids_with(key: str, value: str) -> list[int]:
-    """Living processes whose environment holds key=value."""
+    """Living processes whose environment holds key=value. Each test asks at its end, of all that the machine runs."""
     found = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return [pid for pid in found if pid != os.getpid() and alive(pid) and environ_of(pid).get(key) == value]
+    item = f"{key}={value}".encode()
+    named = [pid for pid in found if pid != os.getpid() and item in _environ(pid).split(b"\0")]
+    return [pid for pid in named if alive(pid)]
 
 
 def end_all_with(key: str, value: str) -> None:
@@ -96,11 +103,12 @@ class World:
     """One daemon with its directories, and whatever a test starts in it."""
 
     server: Server | None = None  # where worlds have their registries; None: a SQLite file each (tests/e2e/conftest.py)
+    nursery: Nursery | None = (
+        None  # where daemons started plainly are forked (the fixture `nursery`, tests/conftest.py)
+    )
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.dir = directory
-        self.nursery: Nursery | None = None  # where daemons started plainly are forked (tests/e2e/conftest.py)
-        self.template: Path | None = None  # an empty registry that they begin with: migrations are a tenth of a start
         self.registry_url = self.server.database() if self.server else ""
         self.runtime = directory / "r"
         self.state = directory / "s"
@@ -162,8 +170,8 @@ class World:
         with self.log.open("ab") as log:
             if self.nursery is not None and not prefix and not environ and daemon == DAEMON:
                 registry = self.state / "registry.db"
-                if self.daemon is None and self.template and not self.server and not registry.exists():
-                    shutil.copy(self.template, registry)
+                if self.daemon is None and not self.registry_url and not registry.exists():
+                    shutil.copy(self.nursery.registry(), registry)
                 self.daemon = self.nursery.start(command, whole, log.fileno())
             else:
                 self.daemon = subprocess.Popen(

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 
 from tests.e2e.test_two_people import Person
 from tests.world import BIN, World
-from watchdog.cli import mcp_tools
 
 pytestmark = [
     pytest.mark.attacks,
@@ -30,6 +28,7 @@ QUOTED = "data of uid 12001: "
 
 def ask(world: World, *calls: tuple[str, dict[str, Any]]) -> list[str]:
     """The whole text of each answer that root's model gets."""
+    from mcp import Client, StdioServerParameters  # lazily: 0.4 s, and every worker collects this file
 
     async def whole() -> list[str]:
         command = StdioServerParameters(command=str(BIN / "agent-watchdog"), args=["mcp"], env=world.environ)
@@ -95,6 +94,8 @@ def test_the_words_of_another_users_agent_are_marked_in_every_answer(world: Worl
 
 def test_a_cursor_holds_no_text_of_a_foreign_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which agent begins the next page is said by a digest, the same in each call."""
+    from watchdog.cli import mcp_tools  # lazily: it brings the SDK
+
     monkeypatch.setattr(mcp_tools, "_PAGE", 1)
     agents = [{"name": f"{ORDER} {number}", "owner_uid": 12001, "source": "hcom"} for number in range(3)]
     page = mcp_tools._page(agents, "")

@@ -475,7 +475,7 @@ def test_a_sound_machine_has_no_finding() -> None:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(nursery: None) -> Iterator[World]:
     yield from make_world()
 
 

@@ -24,10 +24,11 @@ def test_events_prints_and_follows_over_a_restart(office: Office, capfd: pytest.
     reader = threading.Thread(target=lambda: lines.extend(json.loads(line) for line in process.stdout or ()))
     reader.start()
     office.register("beta")
-    office.stop()
-    office.start()
-    office.register("gamma")
     try:
+        wait_for(lambda: len(lines) == 2, "it follows", 60)
+        office.stop()
+        office.start()
+        office.register("gamma")
         wait_for(lambda: lines and lines[-1]["evidence"]["name"] == "gamma", "the event after the restart")  # type: ignore[index]
     finally:
         process.terminate()

@@ -14,7 +14,7 @@ COMPLETION = Path(__file__).parent.parent.parent / "config/completions/agent-wat
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(nursery: None) -> Iterator[World]:
     yield from make_world(stall={"after_seconds": 600})
 
 

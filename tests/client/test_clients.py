@@ -36,9 +36,8 @@ from tests.client.clients import (
     running,
 )
 from tests.client.test_client import answering
-from tests.e2e.conftest import nursery, world
 from tests.owner.sources.relay_home import RelayHome
-from tests.world import PATIENCE, World, wait_for
+from tests.world import PATIENCE, World, make_world, wait_for
 from watchdog.client import sockets
 from watchdog.control import schemas
 from watchdog.control.server import ROUTES
@@ -50,8 +49,12 @@ from watchdog.core.sd_notify import MAX_BYTES, STATES
 sys.path.insert(0, str(ROOT / "systemd"))
 from places import own_layout
 
-__all__ = ["nursery", "world"]  # fixtures
 DOCUMENT = ROOT / "config/doc/clients.md"
+
+
+@pytest.fixture
+def world(nursery: None) -> Iterator[World]:
+    yield from make_world()
 
 
 @pytest.fixture(params=NAMES)

@@ -5,14 +5,11 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.nursery import Nursery
 from tests.postgresql import running_server
 from tests.world import World, make_world
-from watchdog.registry.registry import Registry
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,23 +24,12 @@ def registry() -> Iterator[None]:
         World.server = None
 
 
-@pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Nursery, Path] | None]:
-    """Where the daemons of `world` are forked, with the empty registry that they start from, unless `NURSERY=0`."""
-    if os.environ.get("NURSERY") == "0":
-        yield None
-        return
-    forks, template = Nursery(), tmp_path_factory.mktemp("template") / "registry.db"
-    Registry(f"sqlite:///{template}").open().close()
-    template.chmod(0o600)
-    yield forks, template
-    forks.close()
+@pytest.fixture(scope="module", autouse=True)
+def _forked(nursery: None) -> None:
+    """The daemons of all worlds here."""
 
 
 @pytest.fixture
-def world(nursery: tuple[Nursery, Path] | None) -> Iterator[World]:
+def world() -> Iterator[World]:
     """A world whose daemon is not started yet."""
-    for world in make_world():
-        if nursery is not None:
-            world.nursery, world.template = nursery
-        yield world
+    yield from make_world()

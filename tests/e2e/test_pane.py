@@ -5,6 +5,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -160,8 +161,13 @@ def test_an_agent_without_its_first_prompt_is_no_failed_start(world: World) -> N
     world.run("hung", "sleep", "300", options=("--stall-after", "6s"))
     world.wait_status("hung", "killed", "failed")
     world.wait_sweeps(6)
-    agent = world.agents()["idle"]
-    assert (agent["status"], agent["verdict"]) == ("running", "waiting")
+
+    def waiting() -> dict[str, Any] | None:
+        agent = world.agents()["idle"]
+        return agent if agent["verdict"] == "waiting" else None
+
+    agent = wait_for(waiting, "its pane was looked at")
+    assert agent["status"] == "running"
     assert "waits for its first prompt: tmux pane %0 shows the prompt of codex" in agent["why"]
     assert (world.count("agent.nudged"), world.count("agent.needs_human")) == (0, 0)
 

@@ -138,7 +138,7 @@ def test_a_resumed_session_does_not_belong_to_its_killed_agent(world: World, cod
     prompt = event(FIRST, one, "UserPromptSubmit", prompt="go on")
     wait_for(lambda: codex.does(prompt) and beats(world, name), "it is heard")
     tool = codex.tool(FIRST)
-    assert tool in members(world, name)
+    wait_for(lambda: tool in members(world, name), "its command is seen")
     world.cli("reap")
     assert alive(tool)
     assert world.agents()[name]["status"] == "running"

@@ -99,7 +99,7 @@ def test_a_hook_that_hung_is_a_trouble_while_it_is_tried_again() -> None:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(nursery: None) -> Iterator[World]:
     yield from make_world()
 
 

@@ -57,14 +57,13 @@ HOST = frozenset(
         "hostname",
         "limited",
         "own_cgroup",
-        "shared_services",
         "subuid_problems",
         "troubles",
         "unreadable",
         "version",
     ]
 )
-OTHERS = frozenset(["findings"])  # what `reap` sees of agents that are not of this story
+OTHERS = frozenset(["findings", "shared_services"])  # of agents and servers that are not of this story
 MOMENT = frozenset(["channel_lost"])  # true or false, as it comes
 KINDS = ("event", "hook", "kind", "name", "signal")  # keys that tell what sort of object one of a list is
 
