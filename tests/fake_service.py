@@ -74,7 +74,7 @@ class FakeCodex:
         found = []
         for one in Path("/proc").glob("[0-9]*"):
             try:
-                words = (one / "cmdline").read_bytes().decode().split("\0")
+                words = os.fsdecode((one / "cmdline").read_bytes()).split("\0")
                 if words[0] == str(self.program) and SHARED[0] not in words:
                     found.append(os.readlink(one / "cwd"))
             except OSError:

@@ -113,7 +113,7 @@ def test_an_agent_stopped_by_an_unknown_process_is_a_stall(world: World) -> None
 def test_why_says_that_a_stranger_stopped_it_and_how_to_continue_it(world: World) -> None:
     """SIGSTOP leaves no other trace. Held, so that it stays a stalled agent that is looked at."""
     world.start()
-    world.registered("stopped", *world.script("agent.py", "beat=0.3/3"))
+    world.registered("stopped", *world.script("agent.py", "beat=0.3"))
     world.wait_event("agent.first_beat", name="stopped")
     world.cli("hold", "stopped")
     main = main_of(world, "stopped")
