@@ -276,7 +276,7 @@ class Exchange {
     if (this.#why !== undefined) throw this.#why;
     const problem = directoryProblem(directoryOf(this.#where));
     if (problem) throw new Untrusted(`${problem}; its control socket is not trusted`);
-    const content = body === undefined ? undefined : JSON.stringify(body, finite);
+    const content = body === undefined ? undefined : jsonText(body);
     const headers = { Host: "agent-watchdog", Connection: "close" };
     if (content !== undefined) {
       headers["Content-Type"] = "application/json";
@@ -285,6 +285,7 @@ class Exchange {
     const response = await new Promise((resolve, reject) => {
       this.#request = http.request({ socketPath: this.#where, agent: false, method, path, headers }, resolve);
       this.#request.on("error", reject); // stays: an error after the answer is the answer's affair
+      this.#request.on("close", () => reject(new Error("closed without an answer"))); // as after `101 Upgrade`
       this.#request.end(content);
     });
     if (response.statusCode >= 300) throw errorOf(response, await jsonOf(response));
@@ -392,6 +393,15 @@ function sleep(ms, signal) {
   });
 }
 
+/** A body as JSON. What has no such form (a BigInt, an object within itself) is the caller's fault. */
+function jsonText(body) {
+  try {
+    return JSON.stringify(body, finite);
+  } catch (error) {
+    throw error instanceof WatchdogError ? error : new BadRequest(String(error?.message ?? error));
+  }
+}
+
 /** Of numbers, JSON has only finite ones, and would say null for the others. */
 function finite(key, value) {
   if (typeof value === "number" && !Number.isFinite(value)) throw new BadRequest(`${key}: ${value} has no JSON form`);
@@ -411,7 +421,7 @@ function withQuery(path, query) {
 
 /** A name, id or pid as a part of a path. */
 function quoted(agent) {
-  if (agent === "") throw new BadRequest("an empty text names no agent");
+  if (agent === undefined || agent === null || agent === "") throw new BadRequest("an empty text names no agent");
   try {
     return encodeURIComponent(agent);
   } catch {

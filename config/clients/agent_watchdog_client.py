@@ -33,6 +33,7 @@ STATES = ("working", "idle", "waiting", "blocked", "done")
 TIMEOUT = 10.0  # seconds for a call that only asks or reports
 KILL_TIMEOUT = 900.0  # for one that waits until agents are proved dead
 MOST_BYTES = 4096  # of a datagram
+_LONGEST = 1e8  # seconds of a deadline: more is three years, and sockets take no infinity
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two tries to reach a daemon that is away
 _CHUNK = 65536
 _LONGEST_HEAD = 65536
@@ -244,7 +245,7 @@ class Watchdog:
             "tool_limit_seconds": tool_limit_seconds,
             **more,
         }
-        who = agent or os.environ.get("AGENT_WATCHDOG_ID", "")
+        who = os.environ.get("AGENT_WATCHDOG_ID", "") if agent is None else agent
         if not who:
             raise BadRequest("no agent is given, and $AGENT_WATCHDOG_ID is not set")
         stop: Json | None = self.request("POST", f"/v1/agents/{_quoted(who)}/beat", _given(body), timeout=timeout).get(
@@ -403,13 +404,14 @@ class Watchdog:
 
     def request(self, method: str, path: str, body: object = None, *, timeout: float | None = None) -> Json:
         """One request of any route; `timeout` in seconds is for the whole exchange. Raises WatchdogError."""
-        seconds = self.timeout if timeout is None else timeout
+        seconds = _bounded(self.timeout if timeout is None else timeout)
+        message = _encoded(method, path, body)
         deadline = time.monotonic() + seconds
         where = self.socket_path or find_socket()
         connection = _connected(where, seconds)
         answer, content = _Answer(), bytearray()
         try:
-            _send(connection, _encoded(method, path, body), deadline)
+            _send(connection, message, deadline)
             while not answer.done:
                 connection.settimeout(max(0.001, deadline - time.monotonic()))
                 piece = _received(connection, first=not answer.begun)
@@ -442,7 +444,7 @@ class EventStream:
         """Connects at once. Raises WatchdogError."""
         self.last_id = after
         self._where = watchdog.socket_path or find_socket()  # ids are that daemon's: it stays with it
-        self._seconds = watchdog.timeout if timeout is None else timeout
+        self._seconds = _bounded(watchdog.timeout if timeout is None else timeout)
         self._agent = agent
         self._follow = follow
         self._away_seconds = away_seconds
@@ -497,7 +499,7 @@ class EventStream:
         """The next event; None when none came within `timeout` seconds, or the stream is `closed`."""
         try:
             with self._reading:
-                return self._next(None if timeout is None else time.monotonic() + timeout)
+                return self._next(None if timeout is None else time.monotonic() + min(timeout, _LONGEST))
         finally:
             if self.closed:
                 self._drop()
@@ -785,7 +787,7 @@ class _Answer:
     def _head(self, head: bytes) -> None:
         first, *lines = head.decode("latin-1").split("\r\n")
         version, _, rest = first.partition(" ")
-        if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+        if not version.startswith("HTTP/1.") or _number(rest[:3]) < 200:
             raise Unreachable("what answers on the control socket does not speak HTTP")
         self.status = int(rest[:3])
         pairs = (line.partition(":") for line in lines)
@@ -794,8 +796,10 @@ class _Answer:
         length = self.headers.get("content-length", "")
         if self._chunked:
             self._left = 0
-        elif length.isdigit() and length.isascii():
-            self._left = int(length)
+        elif length:
+            self._left = _number(length)
+            if self._left < 0:
+                raise Unreachable("what answers on the control socket does not speak HTTP")
         self.done = self.status == 204 or (not self._chunked and self._left == 0)
 
     def _chunks(self) -> bytes:
@@ -821,6 +825,11 @@ class _Answer:
             if self._left:
                 break
         return bytes(body)
+
+
+def _number(text: str) -> int:
+    """A number in a head; -1: it is none, or none that a daemon would send."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
 
 
 def _judged(answer: _Answer, content: bytes) -> Json:
@@ -908,6 +917,11 @@ def _encoded(method: str, path: str, body: object) -> bytes:
     except ValueError as error:  # a number that has no JSON form
         raise BadRequest(str(error)) from None
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+
+
+def _bounded(seconds: float) -> float:
+    """As a deadline that sockets take, also of `float("inf")`."""
+    return min(max(0.001, seconds), _LONGEST)
 
 
 def _path(path: str, query: dict[str, Any]) -> str:

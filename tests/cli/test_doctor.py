@@ -4,9 +4,12 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from watchdog.cli.diagnosis import CHECKS, attention, diagnose
 from watchdog.cli.doctor import _last_words, _user_daemons
 from watchdog.cli.seen import Seen, has_systemd
 from watchdog.config.paths import places_for
+from watchdog.errors import RegistryUnavailable
+from watchdog.registry.registry import Registry
 from watchdog.registry.sqlite import WAL_ROOM
 from watchdog.telemetry.catalogue import CATALOGUE
 
@@ -265,10 +270,24 @@ def test_a_command_is_for_the_daemon_that_is_meant() -> None:
 )
 def test_a_registry_that_is_away_has_the_remedy_of_its_kind(problem: str, todo: str) -> None:
     """B2: "make room, put the file back, or repair the server" was said of each."""
-    (found,) = attention(Seen(status={"registry_problem": f"registry {problem}"}))
-    assert todo in found.todo
-    assert ("PostgreSQL" in problem) is not ("/s" in found.todo)
-    assert "goes on by itself" in found.todo
+    for written in {problem, problem.replace("/s/r.db", "sqlite:////s/r.db")}:  # by its path, or by its URL
+        (found,) = attention(Seen(status={"registry_problem": f"registry {written}"}))
+        assert todo in found.todo
+        assert ("PostgreSQL" in problem) is not ("/s" in found.todo)
+        assert "goes on by itself" in found.todo
+
+
+def test_a_registry_that_another_process_locks_is_named_in_the_remedy(tmp_path: Path) -> None:
+    """The message has the registry's URL: the remedy was `the disk of the file`, and of a full one `df -h .`."""
+    file = tmp_path / "registry.db"
+    registry = Registry(f"sqlite:///{file}", busy_timeout=timedelta(milliseconds=20)).open()
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RegistryUnavailable) as failure:
+            registry.probe()
+    registry.close()
+    (found,) = attention(Seen(status={"registry_problem": str(failure.value)}))
+    assert found.todo.startswith(f"end the transaction that has {file} locked (lsof {file} names")
 
 
 def test_a_full_disk_is_told_as_it_is_for_this_daemon() -> None:
@@ -341,14 +360,38 @@ def test_without_systemd_no_remedy_is_a_command_of_its() -> None:
         assert not re.search("systemctl|journalctl|loginctl|LimitNOFILE", said), said
 
 
+def restart_line(**status: object) -> str:
+    """The remedy, without systemd, for a daemon whose changed keys wait for a restart."""
+    told = {"uid": 0, "pid": 7, "config": "/x y.toml", "config_waiting": ["a.b"], **status}
+    (found,) = (one for one in diagnose(Seen(**{**WELL, **NO_SYSTEMD, "status": told})) if "changed" in one.what)
+    return found.todo
+
+
 def test_without_systemd_a_daemon_is_restarted_by_a_line_that_can_be_typed() -> None:
     """It ends the old one, waits for that, and starts the new one with the same file."""
-    status = {"uid": 0, "pid": 7, "config": "/x y.toml", "config_waiting": ["a.b"]}
-    (found,) = (one for one in diagnose(Seen(**{**WELL, **NO_SYSTEMD, "status": status})) if "changed" in one.what)
-    line = found.todo.removesuffix(" (agents keep running)")
-    assert line.startswith("kill 7; while kill -0 7 2>/dev/null; do sleep 1; done; ")
+    line = restart_line().removesuffix(" (agents keep running)")
+    assert line.startswith("kill 7; while grep ")
     assert line.endswith("; agent-watchdogd --daemonize --config '/x y.toml'")
     assert subprocess.run(["sh", "-n", "-c", line], check=False).returncode == 0
+
+
+def test_the_line_that_restarts_the_daemon_ends_where_nobody_reaps_it() -> None:
+    """In a container whose first process reaps nothing, the ended daemon stays a zombie, which `kill -0` finds."""
+    daemon = subprocess.Popen(["sleep", "600"])
+    try:
+        line = restart_line(pid=daemon.pid).partition("; agent-watchdogd")[0]
+        wait = f"{line}; echo over"  # the child is not reaped while this runs
+        assert subprocess.run(["sh", "-c", wait], check=False, capture_output=True, timeout=60).stdout == b"over\n"
+    finally:
+        daemon.kill()
+        daemon.wait()
+
+
+def test_a_daemon_that_is_the_first_process_of_a_container_is_not_to_be_killed() -> None:
+    """`kill 1; ...; agent-watchdogd --daemonize (agents keep running)` ended the container, and all agents with it."""
+    line = restart_line(pid=1)
+    assert "kill" not in line and "keep running" not in line
+    assert line.startswith("restart its container, whose first process it is (what runs in there ends with it")
 
 
 def test_the_line_that_tries_a_pager_has_its_words_quoted_and_no_secret_of_the_file() -> None:

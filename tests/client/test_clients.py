@@ -4,6 +4,7 @@ One story is played with both. What they say of the daemon (routes, keys, errors
 """
 
 import ast
+import math
 import os
 import re
 import shutil
@@ -375,6 +376,27 @@ def test_a_hung_daemon_costs_no_more_than_the_timeout(world: World, ours: Client
     assert ours.call("status")["pid"] == world.daemon.pid
 
 
+def test_a_deadline_may_be_none_and_a_body_that_is_no_json_is_refused(world: World, ours: Client) -> None:
+    """They raised OverflowError, struct.error (Python) and Unreachable (Node), which a caller does not expect."""
+    world.start()
+    assert ours.call("status", timeout=10.0**12)["version"]
+    assert ours.call("kill", [str(os.getpid()), "b"], grace_seconds=86_400.0)["success"] is False
+    for grace in (10.0**300, 10.0**18):
+        with refused("bad_request", "BadRequest", 400):
+            ours.call("kill", "alpha", grace_seconds=grace)
+    with refused("bad_request", "BadRequest", 0):
+        ours.call("beat", "")  # of no agent: not of this one
+
+
+def test_python_takes_infinity_for_no_deadline(world: World) -> None:
+    """JSON has no infinity, so it is tried with Python alone; as a value in a body it is refused."""
+    world.start()
+    with running("python", world.environ) as ours:
+        assert ours.call("status", timeout=math.inf)["version"]
+        with refused("bad_request", "BadRequest", 0):
+            ours.call("kill", "alpha", grace_seconds=math.inf)
+
+
 def test_without_a_daemon_it_says_so_and_finds_the_next_one(world: World, ours: Client) -> None:
     """Each call looks again."""
     with refused("unreachable", "Unreachable", 0):
@@ -433,8 +455,15 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
         (HEAD + b"Content-Length: 10\r\n\r\n{}",),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n{}",),
+        (HEAD + b"Content-Length: -5\r\n\r\n{}",),
+        (HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n{}",),
+        (b"HTTP/1.1 \xb2\xb2\xb2 OK\r\n\r\n{}",),
+        (b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",),
     ],
-    ids=["none", "ssh", "half a head", "half a body", "half a chunk", "no chunk"],
+    ids=[
+        *("none", "ssh", "half a head", "half a body", "half a chunk", "no chunk"),
+        *("a length below 0", "a length of 5000 digits", "no status", "another protocol"),
+    ],
 )
 def test_a_broken_answer_is_no_answer(world: World, ours: Client, pieces: tuple[bytes, ...]) -> None:
     """Never taken for a success."""

@@ -85,7 +85,7 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "it goes on watching, but heartbeats may not reach it; it does not hold such a silence against an agent",
             f"{shut}; the daemon is then reached again by itself, there is nothing to start"
             if shut
-            else f"try again; if that lasts, read its log, then {_restart(seen)} (agents keep running)",
+            else f"try again; if that lasts, read its log, then {_restart(seen)}",
         )
     elif seen.status is None and "not permitted to connect" in str(seen.silence):
         shut = _first_shut(seen)
@@ -139,12 +139,19 @@ def _start(seen: Seen) -> str:
 
 
 def _restart(seen: Seen) -> str:
-    """The same for one that runs. Without systemd its successor would find its lock held, so its end is waited for."""
+    """The same for one that runs, and what becomes of the agents.
+
+    Without systemd its successor would find its lock held, so its end is waited for: until it is gone, or a zombie,
+    which it stays in a container whose first process reaps nothing. If it is that first process itself, its end is the
+    end of all others there.
+    """
     if seen.systemd:
-        return _systemctl(seen, "restart")
+        return f"{_systemctl(seen, 'restart')} (agents keep running)"
     pid = (seen.status or {}).get("pid", seen.living)
-    wait = f"while kill -0 {pid} 2>/dev/null; do sleep 1; done"
-    return f"kill {pid}; {wait}; agent-watchdogd --daemonize{_with_config(seen)}"
+    if pid == 1:
+        return "restart its container, whose first process it is (what runs in there ends with it: let agents finish)"
+    wait = f"while grep -qs '^State:.[^Z]' /proc/{pid}/status; do sleep 1; done"
+    return f"kill {pid}; {wait}; agent-watchdogd --daemonize{_with_config(seen)} (agents keep running)"
 
 
 def _with_config(seen: Seen) -> str:
@@ -238,7 +245,7 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"changed, but not in force: {', '.join(map(str, waiting))}",
             "these keys take effect at the next start",
-            f"{_restart(seen)} (agents keep running)",
+            _restart(seen),
         )
 
 
@@ -394,13 +401,15 @@ def _registry(seen: Seen) -> Iterator[Finding]:
 def _registry_remedy(seen: Seen, problem: str) -> str:
     if "the file is damaged" in problem:
         return (
-            f"{_restart(seen)} (agents keep running): the damaged file is put aside, and registered"
+            f"{_restart(seen)}: the damaged file is put aside, and registered"
             " agents are watched again; then hold again what was held, and agent-watchdog unhold"
         )
     itself = "; the daemon goes on by itself"
     if found := re.search(r"registry PostgreSQL (.+?)(?::(\d+))?, ", problem):
         return _server_remedy(problem, *found.groups()) + itself
-    file = found[1] if (found := re.search(r"registry (/.+?): ", problem)) else "the file"
+    file = found[1] if (found := re.search(r"registry (?:sqlite:///)?(/.+?): ", problem)) else "the file"
+    if "SQLITE_BUSY" in problem:
+        return f"end the transaction that has {file} locked (lsof {file} names all that have it open){itself}"
     if "READONLY" in problem:
         return f"make {file} writable (chmod 600, or remount what it lies on){itself}"
     if "Permission denied" in problem or "CANTOPEN" in problem:

@@ -68,6 +68,15 @@ def test_it_says_whose_order_it_was(
     assert f"agent-watchdog run: t was {words}" in killed_at(terminal, daemon)
 
 
+def test_a_reason_moves_no_cursor(terminal: Terminal, daemon: FakeDaemon) -> None:
+    """A reason is anybody's text, an agent's note is in the daemon's: they were printed as they came."""
+    why = "go\x1b[2J\nagent-watchdog run: fine \u202e"
+    answering(daemon, order(reason="operator", by="uid 7", options={"why": why}))
+    assert r"t was killed by uid 7: go\x1b[2J\nagent-watchdog run: fine \u202e; the whole" in killed_at(
+        terminal, daemon
+    )
+
+
 @pytest.mark.parametrize("told", [order(reason="gone"), order(step="looked"), order(step=None)])
 def test_an_end_that_no_order_caused_is_not_claimed(
     terminal: Terminal, daemon: FakeDaemon, told: dict[str, object]

@@ -351,7 +351,14 @@ def _send_sigio(descriptor: int) -> None:
 
 
 def _say(message: str) -> None:
-    """Print one line for a person; only before the agent starts and after it has exited, as the screen is its own."""
+    """Print one line for a person; only before the agent starts and after it has exited, as the screen is its own.
+
+    Reasons and notes in it come from others: control characters are escaped.
+    """
+    if not message.isprintable():
+        from watchdog.cli.output import clean  # lazily: rarely needed
+
+        message = clean(message)
     try:  # noqa: SIM105  contextlib costs memory
         os.write(2, f"agent-watchdog run: {message}\n".encode("utf-8", "backslashreplace"))
     except OSError:
