@@ -1,9 +1,10 @@
 """The file with every key, what is refused and in which words, and what an agent's limits come to."""
 
+import inspect
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from watchdog import config
 from watchdog.config.fields import DRIVERS
 from watchdog.config.paths import Paths, places_for
 from watchdog.config.schema import (
@@ -76,6 +78,29 @@ def test_a_policy_may_hold_each_key_that_is_an_agents_own() -> None:
         pytest.fail(f"watchdog/config/schema.py: add {key} to PolicyEntry, or to the keys that this test leaves out")
     for key in PolicyEntry.model_fields.keys() - sections.keys() - {"match"}:
         pytest.fail(f"watchdog/config/schema.py: add {key} to StallSection or KillSection, it is in PolicyEntry alone")
+    limits = {field.name for field in fields(Policy)}
+    for key in PolicyEntry.model_fields.keys() - {"match"}:
+        name = key.removesuffix("_seconds")
+        assert name in limits, f"watchdog/core/agent.py: add {name} to Policy, or {key} of a [[policy]] changes nothing"
+        entry, section = (inspect.get_annotations(one)[key] for one in (PolicyEntry, holder_of(key)))
+        assert entry == section | None, f"watchdog/config/schema.py: {key} of PolicyEntry has another check"
+
+
+def holder_of(key: str) -> type[BaseModel]:
+    """The section of a key that may be set per agent."""
+    return StallSection if key in StallSection.model_fields else KillSection
+
+
+def test_each_key_is_read() -> None:
+    """By its name, or an agent's own by that of its `Policy` field; a key that no module reads changes nothing."""
+    package = Path(config.__file__).parent.parent
+    modules = [path for path in package.rglob("*.py") if path.name != "schema.py"]
+    read = set(re.findall(r"\.(\w+)\b", "\n".join(path.read_text() for path in modules)))
+    limits = {field.name for field in fields(Policy)}
+    for section, part in Config.model_fields.items():
+        for key in keys_of(part.annotation):
+            name = key.removesuffix("_seconds")
+            assert (name if name in limits else key) in read, f"{section}.{key} is read by no module in watchdog/"
 
 
 def uncommented(text: str) -> bytes:
