@@ -169,7 +169,7 @@ class Close:
 
         words = end_words(agent, status, order.options, order.by, order.why, outcome.json())
         runs = await self._cleanup.run(
-            agent, status, order.reason, order.request_id, first=commit_proof, progress=log.cleaned, **words
+            agent, status, order.reason, order.request_id, before_run=commit_proof, progress=log.cleaned, **words
         )
         for run in runs:
             if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
