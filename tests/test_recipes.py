@@ -122,7 +122,7 @@ def test_a_hook_is_one_module_and_one_line(copy: Copy) -> None:
 
     mine = '[[hook]]\nname = "tree"\nrun = "worktree"\n'
     said = copy.check(mine)
-    assert "yours replace the six shipped ones" in said
+    assert re.search(r"yours replace the \w+ shipped ones", said), said
     assert re.search(r"not among them: .*\bscratch\b.*; so these stay: .*\bscratch files\b", said), said
     assert "scratch" not in copy.check(mine + '[[hook]]\nname = "scratch"\nrun = "scratch"\n')
     assert "'registry_entry' or 'scratch'" in copy.check('[[hook]]\nname = "x"\nrun = "y"\n', status=78)

@@ -1,7 +1,7 @@
 """Plain English: the worst idioms that this project once had stay out of its strings, documents and source text.
 
 For users: the strings of the package and of the sources of man pages and tables, the documents, the shipped
-configuration and the list that `make` prints. For maintainers: docstrings, comments and test names of the folders in
+configuration and the list that `make` prints. For maintainers: docstrings, comments and test names of the files in
 `PLAIN`.
 """
 
@@ -74,10 +74,10 @@ WHO = re.compile(r"(?:^|[.:;] )[Ww]ho (?=(?:is|was|has|had|may|[a-z]+s)\b)")
 SOURCE_PATTERNS = {re.compile(rf"(?<![\w'`-])(?:{idiom})(?![\w-])"): better for idiom, better in SOURCE_IDIOMS.items()}
 SOURCE_PATTERNS[WHO] = "the noun: an agent that ..., a user that ..."
 _FOLDERS = ("agents", "discovery", "host", "intake", "probes", "service", "sweep", "telemetry")
-# The folders that were gone through, with the flat modules of the package. A folder that becomes clean is added.
+# The package, and the folders of tests that were gone through. A folder that becomes clean is added.
 PLAIN = (
-    "watchdog/*.py",
-    *(f"{top}/{folder}/**/*.py" for top in ("watchdog", "tests") for folder in _FOLDERS),
+    "watchdog/**/*.py",
+    *(f"tests/{folder}/**/*.py" for folder in _FOLDERS),
     "tests/e2e/**/*.py",
 )
 # (file, idiom as found): the words of other programs.

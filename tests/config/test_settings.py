@@ -1,9 +1,10 @@
 """The file with every key, what is refused and in which words, and what an agent's limits come to."""
 
+import inspect
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from watchdog import config
 from watchdog.config.fields import DRIVERS
 from watchdog.config.paths import Paths, places_for
 from watchdog.config.schema import (
@@ -76,6 +78,29 @@ def test_a_policy_may_hold_each_key_that_is_an_agents_own() -> None:
         pytest.fail(f"watchdog/config/schema.py: add {key} to PolicyEntry, or to the keys that this test leaves out")
     for key in PolicyEntry.model_fields.keys() - sections.keys() - {"match"}:
         pytest.fail(f"watchdog/config/schema.py: add {key} to StallSection or KillSection, it is in PolicyEntry alone")
+    limits = {field.name for field in fields(Policy)}
+    for key in PolicyEntry.model_fields.keys() - {"match"}:
+        name = key.removesuffix("_seconds")
+        assert name in limits, f"watchdog/core/agent.py: add {name} to Policy, or {key} of a [[policy]] changes nothing"
+        entry, section = (inspect.get_annotations(one)[key] for one in (PolicyEntry, holder_of(key)))
+        assert entry == section | None, f"watchdog/config/schema.py: {key} of PolicyEntry has another check"
+
+
+def holder_of(key: str) -> type[BaseModel]:
+    """The section of a key that may be set per agent."""
+    return StallSection if key in StallSection.model_fields else KillSection
+
+
+def test_each_key_is_read() -> None:
+    """By its name, or an agent's own by that of its `Policy` field; a key that no module reads changes nothing."""
+    package = Path(config.__file__).parent.parent
+    modules = [path for path in package.rglob("*.py") if path.name != "schema.py"]
+    read = set(re.findall(r"\.(\w+)\b", "\n".join(path.read_text() for path in modules)))
+    limits = {field.name for field in fields(Policy)}
+    for section, part in Config.model_fields.items():
+        for key in keys_of(part.annotation):
+            name = key.removesuffix("_seconds")
+            assert (name if name in limits else key) in read, f"{section}.{key} is read by no module in watchdog/"
 
 
 def uncommented(text: str) -> bytes:
@@ -153,8 +178,7 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         ("[[hook]]\nname='a'\nrun='temp_dir'\non=['running']", "hook[0]: on: running: hooks run after the end"),
         (
             "[[hook]]\nname='a'\nrun='rm -rf'",
-            "hook[0].run: 'rm -rf' is wrong; it must be 'pane', 'git_locks', 'worktree', 'temp_dir' or"
-            " 'registry_entry'",
+            "hook[0].run: 'rm -rf' is wrong; it must be 'pane', 'git_locks', 'worktree', ",
         ),
         ("[[policy]]\nmatch = {}", "policy[0].match: needs at least one of type, name, tag"),
         ("[[policy]]\nafter_seconds = 50", "policy[0].match: is missing"),
@@ -231,12 +255,13 @@ def test_a_user_without_a_file_gets_the_defaults() -> None:
     assert settings.runtime_dir == "/run/user/5/agent-watchdog"
     assert settings.interval == timedelta(seconds=10)
     assert settings.observing().observe
-    pane, git_locks, worktree, temp_dir, registry_entry = settings.hooks
-    assert (pane.run, pane.on, pane.retries) == ("pane", ENDED - {Status.STOPPED}, 0)
-    assert (git_locks.run, git_locks.on) == ("git_locks", ENDED)
-    assert (worktree.run, worktree.on) == ("worktree", ENDED - {Status.STOPPED})
-    assert (temp_dir.run, temp_dir.on, temp_dir.timeout) == ("temp_dir", ENDED, timedelta(seconds=60))
-    assert (registry_entry.run, registry_entry.on) == ("registry_entry", ENDED)
+    assert [(hook.name, hook.run) for hook in settings.hooks] == [(name, name) for name in BUILT_IN]
+    hooks = {hook.name: hook for hook in settings.hooks}
+    assert (hooks["pane"].on, hooks["pane"].retries) == (ENDED - {Status.STOPPED}, 0)
+    assert hooks["git_locks"].on == ENDED
+    assert hooks["worktree"].on == ENDED - {Status.STOPPED}
+    assert (hooks["temp_dir"].on, hooks["temp_dir"].timeout) == (ENDED, timedelta(seconds=60))
+    assert hooks["registry_entry"].on == ENDED
 
 
 @pytest.mark.parametrize("how", ["flag", "environment"])

@@ -10,27 +10,27 @@ from hypothesis import strategies as st
 from watchdog.core.agent import Policy
 from watchdog.core.kill import Polite, Step
 from watchdog.core.ladder import (
+    EMPTY_IN_A_ROW,
     END_PHASE,
     OUTRUN,
     RESEND,
-    ROW,
     STOP_LIMIT,
     LadderState,
     Looks,
     Move,
     Next,
     acted,
-    asked,
     next_rung,
     next_step,
     parents_first,
+    with_grace,
 )
 
 KILL = LadderState(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds=60), rest_alive=3, running=4)
 LOOKED = replace(KILL, fresh=True)
 TERMED = replace(KILL, main_termed=True, rest_termed=True)
 END = replace(LOOKED, killing_since=110.0, round_since=110.0)
-ASKED = replace(TERMED, main_asked=True, rest_asked=True, first=100.0)
+ASKED = replace(TERMED, main_in_grace=True, rest_in_grace=True, first=100.0)
 LATE = replace(ASKED, rest_termed=False)  # a process is found that got no TERM
 GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
 
@@ -73,9 +73,9 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
         (KILL, 900, Next(Move.TERM_MAIN)),
         (replace(LOOKED, polite=Polite.ALL), 900, Next(Move.TERM_ALL)),
         (replace(KILL, polite=Polite.ALL), 900, Next(Move.LOOK)),
-        (replace(LOOKED, main_termed=True, main_asked=True), 900, Next(Move.TERM_REST)),
-        (replace(LOOKED, main_termed=True, main_asked=True, rest_asked=True), 110, Next(Move.STOP)),
-        (replace(LOOKED, main_asked=True, rest_asked=True), 110, Next(Move.STOP)),
+        (replace(LOOKED, main_termed=True, main_in_grace=True), 900, Next(Move.TERM_REST)),
+        (replace(LOOKED, main_termed=True, main_in_grace=True, rest_in_grace=True), 110, Next(Move.STOP)),
+        (replace(LOOKED, main_in_grace=True, rest_in_grace=True), 110, Next(Move.STOP)),
         (replace(LOOKED, grace=timedelta()), 900, Next(Move.STOP)),
         (replace(LOOKED, main_alive=False, rest_termed=True), 900, Next(Move.STOP)),
         # each has a full grace: the main process from 100, the rest from 105
@@ -88,9 +88,9 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
         (replace(LATE, fresh=True), 110, Next(Move.TERM_REST)),
         (replace(LATE, fresh=True, polite=Polite.ALL), 110, Next(Move.TERM_ALL)),
         (replace(LATE, fresh=True, main_alive=False), 104, Next(Move.TERM_REST)),
-        (replace(ASKED, started=110.0, late_asked=True), 111, Next(Move.WAIT, 120)),
-        (replace(ASKED, started=110.0, late_asked=True), 120, Next(Move.LOOK)),
-        (replace(LATE, started=110.0, late_asked=True, fresh=True), 120, Next(Move.STOP)),
+        (replace(ASKED, started=110.0, late_in_grace=True), 111, Next(Move.WAIT, 120)),
+        (replace(ASKED, started=110.0, late_in_grace=True), 120, Next(Move.LOOK)),
+        (replace(LATE, started=110.0, late_in_grace=True, fresh=True), 120, Next(Move.STOP)),
         (GONE, 100, Next(Move.LOOK)),
         (replace(GONE, fresh=True), 100, Next(Move.LOOK)),
         (replace(GONE, stable=True), 100, Next(Move.VERIFIED)),
@@ -103,31 +103,31 @@ def test_each_state_has_its_next_step(kill: LadderState, now: float, expected: N
 
 
 @pytest.mark.parametrize(
-    ("kill", "move", "now", "began", "rest_asked"),
+    ("kill", "move", "now", "began", "rest_in_grace"),
     [
         (KILL, Move.TERM_MAIN, 101, 101, False),
         (KILL, Move.TERM_MAIN, 130, 130, False),
         (KILL, Move.TERM_ALL, 130, 130, True),
-        (replace(KILL, main_asked=True), Move.TERM_MAIN, 130, 100, False),
-        (replace(KILL, main_asked=True, first=100.0), Move.TERM_REST, 106, 106, True),
-        (replace(KILL, main_asked=True, first=100.0), Move.TERM_REST, 130, 130, True),
-        (replace(KILL, main_asked=True, first=100.0), Move.TERM_ALL, 130, 130, True),
+        (replace(KILL, main_in_grace=True), Move.TERM_MAIN, 130, 100, False),
+        (replace(KILL, main_in_grace=True, first=100.0), Move.TERM_REST, 106, 106, True),
+        (replace(KILL, main_in_grace=True, first=100.0), Move.TERM_REST, 130, 130, True),
+        (replace(KILL, main_in_grace=True, first=100.0), Move.TERM_ALL, 130, 130, True),
         # processes found later: while the first grace runs, and at its end
         (replace(ASKED, started=105.0), Move.TERM_REST, 108, 108, True),
         (replace(ASKED, started=105.0), Move.TERM_REST, 110, 110, True),
         (ASKED, Move.TERM_ALL, 130, 130, True),
-        (replace(ASKED, started=110.0, late_asked=True), Move.TERM_REST, 115, 110, True),
+        (replace(ASKED, started=110.0, late_in_grace=True), Move.TERM_REST, 115, 110, True),
         (KILL, Move.WAIT, 103, 100, False),
         (TERMED, Move.WAIT, 106, 100, True),
         (replace(KILL, rest_alive=0), Move.WAIT, 101, 100, True),
     ],
 )
 def test_a_grace_counts_from_the_term_that_went_out(
-    kill: LadderState, move: Move, now: float, began: float, rest_asked: bool
+    kill: LadderState, move: Move, now: float, began: float, rest_in_grace: bool
 ) -> None:
     """Each process has a full one; a tree that keeps forking has two in all."""
-    after = asked(kill, move, now)
-    assert (after.started, after.rest_asked) == (began, rest_asked)
+    after = with_grace(kill, move, now)
+    assert (after.started, after.rest_in_grace) == (began, rest_in_grace)
 
 
 @given(
@@ -142,8 +142,8 @@ def test_a_grace_counts_from_the_term_that_went_out(
         freezable=st.booleans(),
         main_termed=st.booleans(),
         rest_termed=st.booleans(),
-        main_asked=st.booleans(),
-        rest_asked=st.booleans(),
+        main_in_grace=st.booleans(),
+        rest_in_grace=st.booleans(),
         force=st.booleans(),
         polite=st.sampled_from(Polite),
         killing_since=st.none() | st.floats(100, 200),
@@ -242,7 +242,7 @@ def test_a_tree_that_forks_while_it_is_killed_leaves_no_process(
                     process.termed |= step.move is Move.TERM_ALL or (process is tree.all[0]) is (
                         step.move is Move.TERM_MAIN
                     )
-                kill = replace(asked(kill, step.move, now), fresh=False)
+                kill = replace(with_grace(kill, step.move, now), fresh=False)
             case Move.STOP:
                 for process in known:
                     process.stopped = True
@@ -255,7 +255,7 @@ def test_a_tree_that_forks_while_it_is_killed_leaves_no_process(
                 since = kill.killing_since or now
                 kill = replace(kill, fresh=False, killing_since=since, round_since=None, killed_until=now + 0.2)
             case Move.WAIT:
-                kill, now = asked(kill, step.move, now), step.until
+                kill, now = with_grace(kill, step.move, now), step.until
             case _:
                 pytest.fail(f"it has no cgroup: {step}")
         now += 0.05
@@ -270,7 +270,7 @@ def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite, freezable
     kill, now, dying = replace(KILL, polite=polite, freezable=freezable), 100.0, iter(deaths)
     for _ in range(10_000):
         step = next_step(kill, now)
-        acted = replace(asked(kill, step.move, now), fresh=False, stable=False)
+        acted = replace(with_grace(kill, step.move, now), fresh=False, stable=False)
         match step.move:
             case Move.VERIFIED | Move.GIVE_UP:
                 assert now <= 100 + 2 * 10 + 60 + 1
@@ -294,7 +294,7 @@ def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite, freezable
             case Move.LOOK:
                 kill = replace(kill, fresh=True, stable=not (kill.main_alive or kill.rest_alive))
             case Move.WAIT:
-                kill, fallen = asked(kill, step.move, now), next(dying, 0)
+                kill, fallen = with_grace(kill, step.move, now), next(dying, 0)
                 if fallen:
                     now = min(step.until, now + 0.01)
                     kill = replace(
@@ -359,7 +359,7 @@ def test_each_step_comes_when_the_one_before_it_had_its_time(
 def test_after_a_signal_nothing_that_was_seen_is_fresh_and_the_end_phase_begins_once() -> None:
     """Each KILL ends its round; a wait changes nothing that was seen."""
     seen = replace(KILL, fresh=True, stable=True)
-    assert not acted(seen, Move.TERM_MAIN, 100).fresh and acted(seen, Move.TERM_MAIN, 100).main_asked
+    assert not acted(seen, Move.TERM_MAIN, 100).fresh and acted(seen, Move.TERM_MAIN, 100).main_in_grace
     assert acted(seen, Move.WAIT, 100).stable
     frozen = acted(seen, Move.FREEZE, 110)
     assert (frozen.fresh, frozen.stable, frozen.killing_since, frozen.round_since) == (False, False, 110, 110)
@@ -394,9 +394,9 @@ def test_one_empty_scan_after_new_processes_were_found_is_no_proof() -> None:
     """Several in a row are; if scans are incomplete, more of them."""
     relay = ("n", "n", "-", "n", "-")
     assert not looks(*relay).prove
-    assert looks(*relay, *["-"] * (ROW - 1)).prove
+    assert looks(*relay, *["-"] * (EMPTY_IN_A_ROW - 1)).prove
     assert not looks(*relay, *["~"] * 5).prove
-    assert looks(*relay, *["~"] * 3 * ROW).prove
+    assert looks(*relay, *["~"] * 3 * EMPTY_IN_A_ROW).prove
 
 
 def test_a_scan_that_lost_a_process_is_no_proof_even_if_none_was_new_before() -> None:
@@ -404,7 +404,7 @@ def test_a_scan_that_lost_a_process_is_no_proof_even_if_none_was_new_before() ->
     assert not looks("n", "?").prove
     assert not looks("n", "?", "-", "-").prove
     assert looks("n", "?", "-", "-", "-").prove
-    assert looks("n", *["?"] * 3 * ROW).prove
+    assert looks("n", *["?"] * 3 * EMPTY_IN_A_ROW).prove
 
 
 def test_those_that_replace_themselves_count_as_alive() -> None:
@@ -419,5 +419,5 @@ def test_processes_that_replaced_themselves_until_they_were_killed_are_dead() ->
     """Seen on a busy host: all were killed at once, so no scan found one alive, and `outrun` stayed True for ever."""
     relay = ("n", *["n"] * (OUTRUN + 1))
     assert looks(*relay, "-", "-").outrun
-    killed = looks(*relay, *["-"] * ROW)
+    killed = looks(*relay, *["-"] * EMPTY_IN_A_ROW)
     assert (killed.prove, killed.outrun) == (True, False)

@@ -78,7 +78,7 @@ def out(number: int = errno.EMFILE) -> dict[str, object]:
 
 
 def test_a_storm_of_failures_is_reported_once_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """asyncio has a hundred of them a second; heartbeats are forgiven once per second."""
+    """asyncio has a hundred of them a second; that connections had to wait is noted once per second."""
 
     def storm(loop: asyncio.AbstractEventLoop, exhaustion: FdExhaustion) -> None:
         for number in (errno.EMFILE, errno.ENFILE, errno.EMFILE):

@@ -347,7 +347,7 @@ def test_a_step_is_committed_before_it_counts_as_what_its_row_has() -> None:
     progress = KillProgress()
     member = TreeMember(Identity("host", boot_id(), 2, 7), 1, 0, "sleep", "S", "marker")
     progress.intend(KillStep.LOOKED, (member,))
-    progress.looked({"processes": []}, {"verdict": "stalled"})
+    progress.keep_evidence({"processes": []}, {"verdict": "stalled"})
     assert progress.unsaved["members"] == [member_json(member)]
     assert progress.unsaved["evidence"] == {"processes": [], "said": {"verdict": "stalled"}}
     progress.saved(KillStep.LOOKED)

@@ -1,25 +1,30 @@
 """Registration, compare-and-set, the batch of a sweep."""
 
 import threading
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import event
 
 from tests.registry.samples import FULL, HERE, NOW, add
-from watchdog.core.agent import State, Status, Verdict
+from watchdog.core.agent import Registration, State, Status, Verdict
 from watchdog.core.kill import Step
-from watchdog.core.process import Identity
+from watchdog.core.process import Identity, Listed
+from watchdog.core.sites import Site
 from watchdog.errors import Conflict
 from watchdog.registry.registry import Registry
 from watchdog.registry.rows import SweepRow, TreeRow
 
 
 def test_an_agent_comes_back_as_it_was_registered(registry: Registry) -> None:
-    """Nothing is lost or changed between a registration and its row."""
-    row = registry.agents.add(FULL, Status.RUNNING, NOW, "uid 1000", notify_socket="/run/n")
-    assert row.registration == FULL
+    """Nothing is lost or changed between a registration and its row, whichever field it is."""
+    site, entry = Site((1, 2), (3, None), "refs/heads/wt", 4.5), Listed("hcom", "/h/hcom.db", "alpha", "t")
+    whole = replace(FULL, dropped=True, worktree_site=site, temp_site=site, entries=(entry,), pane={"terminal": "tmux"})
+    unset = [field.name for field in fields(Registration) if getattr(whole, field.name) == field.default]
+    assert not unset, f"give {unset} a value here, or in FULL of tests/registry/samples.py"
+    row = registry.agents.add(whole, Status.RUNNING, NOW, "uid 1000", notify_socket="/run/n")
+    assert row.registration == whole
     assert (row.status, row.notify_socket, row.started_at, row.version) == (Status.RUNNING, "/run/n", NOW, 0)
     assert row.promised  # a registration with a limit promises beats
     assert registry.agents.live("h1") == ([row], [])

@@ -87,12 +87,12 @@ class AgentTracker:
         self.identified(agent)
 
     async def connected(self, rows: Iterable[AgentRow]) -> frozenset[int]:
-        """The last senders of agents whose socket must be made again that may still hold the former socket.
+        """Of the sockets that must be made again: the pids of last senders that may still be connected to the former one.
 
         Checked in one call, before any agent is taken in: the owners decide how long such a check takes.
         """
-        anew = (one for one in rows if one.registration.source != "run" and not self.sockets.has_kept(one.agent_id))
-        pids = tuple({row.speaker_pid for row in anew if row.speaker_pid is not None})
+        lost = (one for one in rows if one.registration.source != "run" and not self.sockets.has_kept(one.agent_id))
+        pids = tuple({row.speaker_pid for row in lost if row.speaker_pid is not None})
         try:
             return await awaited(None, hold_datagram_sockets, pids) if pids else frozenset()
         except OSError:
@@ -115,9 +115,8 @@ class AgentTracker:
                 silence.lose_channel()
         silence.grant_fresh_limit()
         self.admit(agent)
-        if (
-            agent.heartbeat.rhythm.beats and row.speaker_pid is None and agent.reg.beat_file is None
-        ):  # it beats by requests to us
+        by_requests = row.speaker_pid is None and agent.reg.beat_file is None
+        if agent.heartbeat.rhythm.beats and by_requests:
             silence.reckon_to(silence.reckoned + RECONNECTS)
 
     def readopt(self, agent: Agent) -> None:
@@ -131,7 +130,7 @@ class AgentTracker:
         return [] if self._copies is None else self._copies.read()
 
     def forget_copy(self, agent_id: str) -> None:
-        """It is not needed any more."""
+        """Delete the backup of its registration: it is not needed any more."""
         if self._copies is not None:
             self._copies.drop(agent_id)
 
@@ -178,7 +177,7 @@ class AgentTracker:
             self.look_soon()
 
     async def follow(self, agent: Agent, registry: AsyncRegistry) -> None:
-        """The same, and commit a drop before it counts, so that no restart can see a second one.
+        """As `follow_owner`, and commit a drop before it counts, so that no restart can see a second one.
 
         While the registry is away, or has no row for it, the agent stays untouchable.
         """
@@ -191,7 +190,7 @@ class AgentTracker:
         except RegistryUnavailable:
             return  # the sweep reports it
         if done and agent.owner.dropping == uid:
-            agent.amend(replace(agent.reg, owner_uid=uid, dropped=True, pane=None))  # a pane that root found is not its
+            agent.amend(replace(agent.reg, owner_uid=uid, dropped=True, pane=None))  # the pane was found as root's
             agent.owner.drops_to(None)
             self._log_event(agent, "agent.owner_changed", uid=uid)
             self.identified(agent)

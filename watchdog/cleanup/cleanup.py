@@ -131,7 +131,7 @@ async def _run(
 ) -> HookResult:
     """Try one hook until it ends well or its tries are used up; at least once, also if a daemon died during it."""
     while True:
-        context = context_for(spec)  # anew for each try: other agents may have started to work there meanwhile
+        context = context_for(spec)  # again for each try: other agents may have started to work there meanwhile
         run = await journal.open_run(context)
         if run.status in FINAL:
             return HookResult(HookOutcome(run.status), run.message, dict(run.details))

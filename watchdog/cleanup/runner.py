@@ -81,15 +81,15 @@ class CleanupRunner:
         hooks: Sequence[HookSpec] | None = None,
         *,
         seen: Mapping[str, str] = MappingProxyType({}),
-        first: Callable[[], Awaitable[None]] | None = None,
+        before_run: Callable[[], Awaitable[None]] | None = None,
         progress: Callable[[list[dict[str, object]], tuple[str, ...]], None] = lambda cleaned, left: None,
         **words: Any,
     ) -> list[dict[str, object]]:
         """Run the hooks (default: all configured) and return what each did, in order. `words`: further context fields.
 
-        `first` is awaited before a hook runs, and not at all if none is to run. `progress` is called before each hook
-        with the results so far and the names of those that are left. `seen`: by hook name, what an earlier run, now
-        retried, saw when it kept something because it was in use.
+        `before_run` is awaited before each run of a hook, so not at all if none is to run. `progress` is called before
+        each hook with the results so far and the names of those that are left. `seen`: by hook name, what an earlier
+        run, now retried, saw when it kept something because it was in use.
         """
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
 
@@ -115,19 +115,19 @@ class CleanupRunner:
                 **words,
             )
 
-        journal = _Journal(self._registry, self._clock, request_id, agent, first)
-        told = _Told(self._recorder, agent, self._observe)
+        journal = _Journal(self._registry, self._clock, request_id, agent, before_run)
+        log = _HookLog(self._recorder, agent, self._observe)
         hooks = self._hooks if hooks is None else hooks
         runner = _AsOwner(self._helpers, agent, self._occupancy)
 
         def on(results: cleanup.Results, left: tuple[str, ...]) -> None:
-            progress([_told(spec, result) for spec, result in results], left)
+            progress([_run_json(spec, result) for spec, result in results], left)
 
-        results = await cleanup.run_hooks(hooks, context_for, runner, journal, told, observe=self._observe, progress=on)
-        return [_told(spec, result) for spec, result in results]
+        results = await cleanup.run_hooks(hooks, context_for, runner, journal, log, observe=self._observe, progress=on)
+        return [_run_json(spec, result) for spec, result in results]
 
 
-def _told(spec: HookSpec, result: HookResult) -> dict[str, object]:
+def _run_json(spec: HookSpec, result: HookResult) -> dict[str, object]:
     """A run as the outcome lists it; `retry`: the command with which a person can repeat what could not be done.
 
     `needs`: the hooks that did not end well, so that this one was not run.
@@ -169,17 +169,17 @@ class _Journal:
         clock: Clock,
         request_id: str,
         agent: Agent,
-        first: Callable[[], Awaitable[None]] | None,
+        before_run: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._request_id = request_id
         self._agent = agent
-        self._first = first
+        self._before_run = before_run
 
     async def open_run(self, context: HookContext) -> cleanup.Run:
-        if self._first is not None:
-            await self._first()
+        if self._before_run is not None:
+            await self._before_run()
         return await self._registry.write(
             self._registry.history.open_run,
             context.run_id,
@@ -209,7 +209,7 @@ class _Journal:
         )
 
 
-class _Told:
+class _HookLog:
     """Reports a hook's run. The journal has recorded it already, except in observe mode and for skipped hooks."""
 
     def __init__(self, recorder: EventRecorder, agent: Agent, observe: bool) -> None:

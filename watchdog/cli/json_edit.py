@@ -1,6 +1,6 @@
 """Changes other programs' JSON files in place: everything else keeps its bytes, order and comments.
 
-Parsing a file and writing it anew would change its layout, and so the diff that a person is shown and what a removal
+Parsing a file and writing it again would change its layout, and so the diff that a person is shown and what a removal
 leaves. So a member or element is inserted into the text, and cut out again.
 """
 

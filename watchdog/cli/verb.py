@@ -15,7 +15,7 @@ from watchdog.errors import BadRequest
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Json = dict[str, object]
 QUICK = 10.0  # seconds for requests that are answered at once
-MUTE = 5.0  # seconds after which a person is told that it is still running; most orders take less
+MUTE = 5.0  # seconds after which it prints that it is still running; most orders take less
 _WAITS = "still working; Ctrl-C ends only this wait"
 
 

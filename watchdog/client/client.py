@@ -248,7 +248,7 @@ def _connect(connection: socket, socket_path: str, timeout: float) -> None:
         except OSError as error:
             if error.errno != ENOTCONN or time.monotonic() >= deadline:
                 raise
-            continue  # a signal interrupted it: Python assumes that the connection goes on in the background
+            continue  # a signal interrupted it: Python assumes that it continues to connect in the background
         return
 
 

@@ -62,8 +62,8 @@ def runtime_directory(uid: int, told: str) -> str | None:
 def fallbacks(uid: int) -> list[str]:
     """That uid's own directories for sockets in /tmp; if there is none, the one to create.
 
-    Any user may take the usual name first. Then a name with a random suffix is used, and found again by what nobody
-    else can create there: a directory that this uid owns, with mode 0700.
+    Any user may take the usual name first. Then a name with a random suffix is used, and found again by what no other
+    user can create there: a directory that this uid owns, with mode 0700.
     """
     usual = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  refused unless it is that uid's own
     if _is_directory_of(usual, uid):

@@ -1,4 +1,4 @@
-"""Whose work a task of the loop does, and the queues in which nobody's work stands behind another user's.
+"""Lanes: for which user a task of the event loop works, and queues in which no user waits behind another's backlog.
 
 The daemon's own work, root's and the admins' orders go first; users take turns behind them. A handler of the control
 socket sets its lane, and the tasks that it starts inherit it (contextvars, PEP 567): so do the writes of an order.
@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 
 class Lane:
-    """Whose work it is. An order that root presses leaves its user's lane: `user` becomes None."""
+    """For which user work is done. If root orders the same, it leaves that user's lane: `user` becomes None."""
 
     __slots__ = ("user",)
 
     def __init__(self, user: int | None = None) -> None:
-        """`user`: the uid of that user; None: ours, root's or an admin's."""
+        """`user`: its uid; None: for the daemon itself, root or an admin."""
         self.user = user
 
     def leave(self) -> None:
-        """From now on it is ours."""
+        """From now on the work is the daemon's own."""
         self.user = None
 
 
@@ -34,19 +34,19 @@ _LANE: ContextVar[Lane] = ContextVar("lane", default=FIRST)
 
 
 def lane() -> Lane:
-    """That of the running task."""
+    """The lane of the running task."""
     return _LANE.get()
 
 
-def enter(of: Lane) -> None:
+def enter(entered: Lane) -> None:
     """The running task, and what it starts from now on, works in that lane."""
-    _LANE.set(of)
+    _LANE.set(entered)
 
 
 @asynccontextmanager
-async def in_lane(of: Lane) -> AsyncIterator[None]:
+async def in_lane(entered: Lane) -> AsyncIterator[None]:
     """The same for as long as the body runs."""
-    token = _LANE.set(of)
+    token = _LANE.set(entered)
     try:
         yield
     finally:
@@ -86,7 +86,10 @@ class Lanes(Generic[T]):
 
 
 class Turns:
-    """So many at once; of those who wait the user with the fewest comes next, and one has at most its share."""
+    """Limits how many run at once (`most`), and how many for one user (`share`).
+
+    Of the users that wait, the one with the fewest running comes next.
+    """
 
     def __init__(self, most: int, share: int) -> None:
         self._most = most
@@ -96,7 +99,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, user: int | None) -> AsyncIterator[None]:
-        """Wait for one's turn and hold it meanwhile; None does not wait and takes no place."""
+        """Run the body in a turn of that user, once there is one. None: at once, and it does not count."""
         if user is None:
             yield
             return

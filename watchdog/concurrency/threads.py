@@ -1,9 +1,9 @@
 """Calls that may never return, in daemon threads: a dead disk, directory or server keeps a thread, never the daemon.
 
-A thread that is stuck in the kernel cannot be ended. `asyncio.to_thread` and ThreadPoolExecutor have theirs joined, by
-`asyncio.run` and by concurrent.futures at the interpreter's exit, so one stuck call would keep the daemon alive after
-SIGTERM. Threads of this module are joined by nobody. How many may be stuck is bounded: a pool has its size, and a call
-by its name is not made again before the former one has returned.
+A thread that is stuck in the kernel cannot be stopped. Those of `asyncio.to_thread` and ThreadPoolExecutor are joined,
+by `asyncio.run` and by concurrent.futures at the interpreter's exit: one stuck call would keep the daemon alive after
+SIGTERM. Threads of this module are never joined. How many may be stuck is bounded: a pool has its size, and a call of
+one name is not made again before the former one has returned.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ async def finished(what: str, function: Callable[[], T]) -> T:
 
 
 def wrapped(future: "Future[T]") -> "asyncio.Future[T]":
-    """The same for the running loop; an exception that nobody waits for any more is not reported as lost."""
+    """The same for the running loop; an exception that no task waits for any more is not reported as lost."""
     answer = asyncio.wrap_future(future)
     answer.add_done_callback(_heard)
     return answer

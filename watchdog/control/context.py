@@ -121,7 +121,7 @@ class ControlContext:
         return self.clock.now().wall
 
     def look_soon(self) -> None:
-        """Make the next look come now."""
+        """Make the next sweep come now."""
         self.registrar.tracker.look_soon()
 
     async def scan(self, peer: Peer) -> None:

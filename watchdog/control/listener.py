@@ -16,7 +16,7 @@ from watchdog.host.fd_limit import FdExhaustion
 from watchdog.host.instance_lock import InstanceLocks
 from watchdog.intake.notify_sockets import Made, Places
 
-PATIENCE = 1.0  # seconds for a look at the runtime directory, which a sweep waits for
+PATIENCE = 1.0  # seconds for a check of the runtime directory, which a sweep waits for
 
 
 class ControlSocket:

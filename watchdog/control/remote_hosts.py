@@ -32,7 +32,7 @@ from watchdog.registry.schema import OPEN_STATUSES
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _PREFIX = 4  # characters of a host's name at least; a machine-id has 32
-_LOOK = 0.5  # seconds between two looks for an outcome
+_LOOK = 0.5  # seconds between two reads of an outcome
 TAKE_UP = 30.0  # seconds, or three sweep intervals, in which a daemon that is connected should have taken an order up
 
 

@@ -136,7 +136,7 @@ def members(context: ControlContext, peer: Peer, view: HostView, word: str) -> l
     return agents
 
 
-def holds_orphans(word: str) -> bool:
+def includes_orphans(word: str) -> bool:
     """Whether a target also means processes that outlived their agents."""
     return word in ("all", "orphans") or word.startswith(("tag:", "type:"))
 

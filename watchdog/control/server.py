@@ -144,7 +144,7 @@ async def _each_request(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def _admit(context: ControlContext, peer: Peer, request: web.Request) -> None:
-    """Have it served in the peer's lane and at users' pace; charge it, unless it was the first of its connection.
+    """Serve it in its user's lane, at the pace that users have; charge it, unless it was paid for with its connection.
 
     Raises Limited.
     """
@@ -259,7 +259,7 @@ async def serve(context: ControlContext, listener: socket.socket | None = None) 
         )
         listener = Listener.of(listener, gate)
         server = await loop.create_unix_server(gate, sock=listener)
-        listener.listen(BACKLOG)  # asyncio accepts as many at a time as it was told for a backlog: its own 100
+        listener.listen(BACKLOG)  # the kernel's queue alone: asyncio keeps accepting 100 at a time, its default
         try:
             yield
         finally:

@@ -6,7 +6,7 @@ move of one kill. `Looks`: what looks at /proc prove.
 TERM (and CONT, so that a stopped process can act on it) -> grace -> freeze, or STOP until a scan finds nothing new ->
 KILL -> scan until nothing new is found. Each process has one full grace from its own TERM: the work is often in the
 child, which gets TERM last. So the polite phase lasts until the grace of the last process to get TERM is over
-(`asked`): 1.5 times the grace if the main process goes first and ignores TERM, twice at most.
+(`with_grace`): 1.5 times the grace if the main process goes first and ignores TERM, twice at most.
 """
 
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ from watchdog.core.kill import Polite, Step
 
 STOP_LIMIT = 2.0  # seconds that one round of the end phase stops and looks before it sends KILL to what it knows
 RESEND = 0.2  # seconds between two rounds of the end phase; teardown of 100 processes takes 55 ms
-ROW = 3  # complete looks in a row that must find no process, once a look has found one that was started during the kill
-PART = 1 / 3  # how much a look counts during which processes came and went so fast that not all could be read
-OUTRUN = 5  # looks in a row that find only new processes: the tree replaces itself as fast as it is found
+EMPTY_IN_A_ROW = 3  # complete scans that must find no process, once one has found a process started during the kill
+INCOMPLETE = 1 / 3  # of a complete scan: what one counts that could not read each process before it exited
+OUTRUN = 5  # scans in a row that find only new processes: the tree replaces itself as fast as it is found
 
 
 def next_rung(policy: Policy, reached: Step | None, waited: timedelta) -> Step | None:
@@ -72,15 +72,14 @@ class LadderState:
     rest_alive: int = 0
     fresh: bool = False  # no signal was sent since the last scan
     stable: bool = False  # no known process lived when the last scan began, and it found no new one
-    main_termed: bool = False
-    rest_termed: bool = False
-    main_asked: bool = False  # it was sent TERM, in this attempt or an earlier one, so its grace has begun
-    rest_asked: bool = False  # the same for the rest; also True if the rest was empty as the final wait began
+    main_termed: bool = False  # no living main process lacks TERM, except one that may get no signal
+    rest_termed: bool = False  # the same for the rest
+    main_in_grace: bool = False  # its grace has begun: it was sent TERM, in this attempt or an earlier one
+    rest_in_grace: bool = False  # the same for the rest; also True if the rest was empty as the final wait began
     first: float | None = None  # when the first TERM was sent; None: not yet
-    late_asked: bool = False  # processes found at the end of the first grace were sent TERM; later ones get none
-    freezable: bool = (
-        False  # the last scan found no other agent's process in its own cgroup, and this round has not frozen it yet
-    )
+    late_in_grace: bool = False  # the same for processes found at the end of the first grace; later ones get no TERM
+    # The last scan found no other agent's process in its own cgroup, and this round has not frozen it yet.
+    freezable: bool = False
     running: int = 0  # living processes that could be stopped or frozen by us and are not yet
     killing_since: float | None = None  # start of the end phase
     round_since: float | None = None  # start of its current round: freeze, stop, KILL
@@ -108,16 +107,16 @@ def next_step(kill: LadderState, now: float) -> Next:
         return Next(Move.VERIFIED if kill.stable else Move.LOOK)
     deadline = kill.started + kill.grace.total_seconds()
     if kill.killing_since is not None or kill.force:
-        return _end(kill, now)
+        return _end_phase(kill, now)
     if _late_look(kill, now):
         if not kill.fresh:
             return Next(Move.LOOK)
         if kill.rest_alive and not kill.rest_termed:
             return Next(Move.TERM_ALL if kill.polite is Polite.ALL else Move.TERM_REST)
-    if now >= deadline and not _owed(kill):
-        return _end(kill, now)
+    if now >= deadline and not _term_owed(kill):
+        return _end_phase(kill, now)
     end = _first_end(kill)
-    wait = deadline if end is None or end <= now or kill.late_asked else min(end, deadline)
+    wait = deadline if end is None or end <= now or kill.late_in_grace else min(end, deadline)
     if kill.polite is Polite.ALL:
         if not (kill.main_termed and kill.rest_termed):
             return Next(Move.TERM_ALL if kill.fresh else Move.LOOK)
@@ -126,7 +125,7 @@ def next_step(kill: LadderState, now: float) -> Next:
         return Next(Move.TERM_MAIN)
     half = kill.started + kill.grace.total_seconds() / 2
     if kill.rest_alive and not kill.rest_termed:
-        if not kill.main_alive or kill.rest_asked or now >= half:
+        if not kill.main_alive or kill.rest_in_grace or now >= half:
             # Processes that the rest has started since the first scan get TERM too.
             return Next(Move.TERM_REST if kill.fresh else Move.LOOK)
         return Next(Move.WAIT, half)
@@ -141,54 +140,54 @@ def _first_end(kill: LadderState) -> float | None:
 def _late_look(kill: LadderState, now: float) -> bool:
     """Whether the first grace is over and processes that the tree started during it have yet to get TERM."""
     end = _first_end(kill)
-    return end is not None and now >= end and not kill.late_asked and bool(kill.grace)
+    return end is not None and now >= end and not kill.late_in_grace and bool(kill.grace)
 
 
-def asked(kill: LadderState, move: Move, now: float) -> LadderState:
-    """The state after TERM was sent or the wait for the end of the grace began: sets until when the grace lasts.
+def with_grace(kill: LadderState, move: Move, now: float) -> LadderState:
+    """The state after a move of the polite phase: whose grace has begun, and when (`started`) the last one began.
 
-    A process that got TERM has a full grace from then on, also one that was found before the end of the first grace.
+    A process that gets TERM has a full grace from then on, also one that is found later, within the first grace.
     So a tree that keeps forking has two graces in all.
     """
     grace = kill.grace.total_seconds()
     match move:
-        case Move.TERM_MAIN | Move.TERM_ALL if not kill.main_asked:
-            everybody = kill.rest_asked or move is Move.TERM_ALL
-            return replace(kill, main_asked=True, rest_asked=everybody, started=now, first=now)
-        case Move.TERM_REST | Move.TERM_ALL if not kill.rest_asked:
-            return replace(kill, rest_asked=True, started=now, first=now if kill.first is None else kill.first)
+        case Move.TERM_MAIN | Move.TERM_ALL if not kill.main_in_grace:
+            everybody = kill.rest_in_grace or move is Move.TERM_ALL
+            return replace(kill, main_in_grace=True, rest_in_grace=everybody, started=now, first=now)
+        case Move.TERM_REST | Move.TERM_ALL if not kill.rest_in_grace:
+            return replace(kill, rest_in_grace=True, started=now, first=now if kill.first is None else kill.first)
         case Move.TERM_REST | Move.TERM_ALL:
             if _late_look(kill, now):
-                return replace(kill, late_asked=True, started=now)
+                return replace(kill, late_in_grace=True, started=now)
             latest = now if kill.first is None else min(now, kill.first + grace)
             return replace(kill, started=max(kill.started, latest))
         case Move.WAIT:
             waited_out = kill.rest_termed or not kill.rest_alive
-            return replace(kill, rest_asked=kill.rest_asked or waited_out)
+            return replace(kill, rest_in_grace=kill.rest_in_grace or waited_out)
     return kill
 
 
 def acted(kill: LadderState, move: Move, now: float) -> LadderState:
     """What a move that was made changes. After a signal or a freeze nothing that was seen before is fresh any more."""
     if move is Move.WAIT:
-        return asked(kill, move, now)
+        return with_grace(kill, move, now)
     kill = replace(kill, fresh=False, stable=False)
     if move not in END_PHASE:
-        return asked(kill, move, now)
+        return with_grace(kill, move, now)
     kill = replace(kill, killing_since=now if kill.killing_since is None else kill.killing_since)
     if move is Move.KILL:
         return replace(kill, round_since=None, killed_until=now + RESEND)
     return replace(kill, round_since=now if kill.round_since is None else kill.round_since)
 
 
-def _owed(kill: LadderState) -> bool:
+def _term_owed(kill: LadderState) -> bool:
     """Whether a living process got no TERM although there is a grace."""
-    main = kill.main_alive and not kill.main_termed and not kill.main_asked
-    rest = kill.rest_alive and not kill.rest_termed and not kill.rest_asked
+    main = kill.main_alive and not kill.main_termed and not kill.main_in_grace
+    rest = kill.rest_alive and not kill.rest_termed and not kill.rest_in_grace
     return bool(kill.grace and (main or rest))
 
 
-def _end(kill: LadderState, now: float) -> Next:
+def _end_phase(kill: LadderState, now: float) -> Next:
     """One round: scan, freeze what can be frozen, scan, stop what still runs, scan until nothing new runs, KILL.
 
     A stopped process cannot fork, so each scan finds fewer; a tree that forks faster than that gets KILL anyway. So
@@ -210,10 +209,10 @@ def _end(kill: LadderState, now: float) -> Next:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What the looks of one attempt to end a tree have found, and whether that proves it dead.
+    """What the scans of one attempt to end a tree have found, and whether that proves it dead.
 
-    A process that starts a successor and ends lives for less time than a look takes: a look may miss each of them. So
-    where looks keep finding new processes, one that finds none is no proof; several complete ones in a row are.
+    A process that starts a successor and exits lives for less time than a scan takes: a scan may miss each of them. So
+    where scans keep finding new processes, one that finds none is no proof; several complete ones in a row are.
     """
 
     count: int = 0
@@ -228,14 +227,14 @@ class Looks:
         exited before the scan could tell which agent it belonged to.
         """
         born = self.born or lost or (new and self.count > 0)
-        empty = 0.0 if new or alive else self.empty + (PART if lost or (born and not whole) else 1.0)
+        empty = 0.0 if new or alive else self.empty + (INCOMPLETE if lost or (born and not whole) else 1.0)
         replaced = self.replaced + 1 if new and not alive and self.count > 0 else 0 if alive else self.replaced
         return replace(self, count=self.count + 1, born=born, empty=empty, replaced=replaced)
 
     @property
     def prove(self) -> bool:
         """Whether they prove that no process is left."""
-        return self.empty >= (ROW - 0.01 if self.born else 1)
+        return self.empty >= (EMPTY_IN_A_ROW - 0.01 if self.born else 1)
 
     @property
     def outrun(self) -> bool:

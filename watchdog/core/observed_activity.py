@@ -14,7 +14,7 @@ ZERO = timedelta()
 
 
 class Trust(StrEnum):
-    """Who vouches for an observation, the most trusted first."""
+    """What vouches for an observation, the most trusted first."""
 
     KERNEL = "the kernel's word"
     AGENT = "its own word"

@@ -26,7 +26,7 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a line of such a log reports: that a turn is over, or goes on. `at`: epoch seconds."""
+    """What a line of such a log reports: that a turn is over, or continues. `at`: epoch seconds."""
 
     over: bool
     at: float
@@ -47,8 +47,10 @@ def ended_by(
 
 
 def turn_over(vendor: str, lines: Sequence[str]) -> float | None:
-    """When the last turn ended, by the last lines of that vendor's session file (epoch seconds); None: it goes on, or
-    they do not say."""
+    """When the last turn ended, by the last lines of that vendor's session file (epoch seconds).
+
+    None: it continues, or they do not say.
+    """
     begun = float("-inf")
     for line in reversed(lines):
         try:

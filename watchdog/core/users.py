@@ -1,4 +1,4 @@
-"""Which user a uid counts for: subordinate uids belong to the user to whom /etc/subuid assigns them (subuid(5)).
+"""Which user a uid counts for: subordinate uids belong to the user that /etc/subuid gives them to (subuid(5)).
 
 Only the file is read, not ranges from a directory service through NSS (`subid:` in nsswitch.conf): those uids count for
 themselves. A uid's rights never depend on this map, only its share of resources.

@@ -126,7 +126,7 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
             }
         case "status":
             return _status(event, environ)
-        case "end" if _text(event, "reason") in _GOES_ON:  # the next session reports again what goes on
+        case "end" if _text(event, "reason") in _GOES_ON:  # the next session reports again what continues
             return {**RESTS, "goes_on": False}
         case "end":
             return {"state": "done", "tool": ""}

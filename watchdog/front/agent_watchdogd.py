@@ -1,7 +1,7 @@
-"""The commands' entry. It has a name of its own: in an agent's environment `watchdog` may be somebody else's.
+"""The commands' entry. It has a name of its own: in an agent's environment `watchdog` may be another program.
 
 What PYTHONPATH holds is the agent's work, and would come before ours: PyPI's `watchdog`, or another pydantic. So it
-comes last; the variable stays as it is for whom we start. Imports nothing else: it is on the way of each `beat`.
+comes last; the variable stays as it is for what we start. Imports nothing else: it is on the way of each `beat`.
 
 Tests: tests/service/test_bootstrap.py.
 """

@@ -3,7 +3,7 @@
 The daemon opens no path of an owner; helpers do. Their answers are claims of that uid: they never decide about another
 uid's process or path, and a missing answer is missing evidence, not proof. A hanging helper delays no other owner, as
 every owner has a separate process, and so has every hook run. Each is a transient unit if systemd runs us as the host's
-daemon (`transient_units`), else our child. Idle helpers are ended, and their number is limited (`vacancies`). Their
+daemon (`transient_units`), else our child. Idle helpers are stopped, and their number is limited (`vacancies`). Their
 restrictions are in `owner.confinement`.
 """
 
@@ -41,7 +41,7 @@ BACKSTOP = 10.0  # seconds after a hook's deadline for a single-call helper to k
 UNIT_GONE = 2.0  # seconds to wait for a killed unit to disappear; one in D state stays
 HOOK_DESCRIPTORS = 16  # per concurrent hook: three pipes, doubled while it starts, and a pidfd
 STDERR_KEPT = 2000  # bytes of a helper's last output on stderr
-# Seconds without a call after which a shared helper is ended: three sweeps. A helper takes 13 MB; starting one takes
+# Seconds without a call after which a shared helper is stopped: three sweeps. A helper takes 13 MB; starting one takes
 # 0.1 s of CPU, and 50 ms more as a transient unit.
 IDLE = 30.0
 CONFINEMENTS = ("seccomp", "landlock")

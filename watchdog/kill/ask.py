@@ -26,7 +26,7 @@ from watchdog.kill.pinned_tree import until_gone
 from watchdog.processes.identity import presence
 from watchdog.registry.async_registry import AsyncRegistry
 
-LOOK = 0.25  # seconds between two looks at its reported state; its exit and a second order wake us at once
+LOOK = 0.25  # seconds between two reads of its reported state; its exit and a second order wake us at once
 AFTER_KEYS = timedelta(seconds=5)  # between TERM and KILL after exit keys were typed: it has had time already
 PROGRAM_SECONDS = 10.0  # for the stop command of a program whose registry it is in
 KEYS_SECONDS = 3.0  # that an agent has to end after its exit keys were typed
@@ -35,7 +35,7 @@ AT_REST = frozenset({State.IDLE, State.WAITING, State.DONE})  # no tool call of 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came of asking. `refused`: why the order goes no further, where the agent was only to be asked."""
+    """The result of asking. `refused`: why the agent is not killed, if it was only to be asked and has not exited."""
 
     typed: bool = False  # exit keys, now or before a restart
     refused: str | None = None

@@ -34,7 +34,7 @@ LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
 
 
 def started_us(agent: Agent) -> bool:
-    """Whether this daemon runs below it. As our ancestor it would be spared, while the rest of its tree was killed."""
+    """Whether the agent is an ancestor of this daemon: the guard would spare it, and the rest of its tree be killed."""
     main = agent.identity
     return main is not None and is_ancestor(main.pid) and presence(main, agent.tree.pidfd) is not Presence.ABSENT
 
@@ -85,7 +85,7 @@ class Claim:
         gone = self._exited(opened)
         order = opened.order.ended_by_itself(progress.step) if gone else opened.order
         me, now = daemon_identity(agent.reg.host), self._clock.now().wall
-        again = agent.status is Status.UNKILLABLE  # its row stays so: coming and going would fill the history
+        again = agent.status is Status.UNKILLABLE  # and stays: a change with each attempt would fill the history
         taken = await self._registry.write(
             self._registry.kills.claim_agent,
             order.request_id,

@@ -88,7 +88,7 @@ class Close:
         self._me = f"daemon {os.getpid()}"
 
     def apply(self, settings: Settings) -> None:
-        """Have a counter for each hook that may fail: a counter that does not exist yet cannot be seen to rise."""
+        """Begin each hook's failure counter at 0: one that appears with the first failure would show no increase."""
         self._metrics.expect(hook.name for hook in settings.hooks)
 
     async def build_outcome(self, order: KillOrder, progress: KillProgress) -> KillOutcome:
@@ -148,7 +148,7 @@ class Close:
     async def clean_up(
         self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog
     ) -> KillOutcome:
-        """Run the hooks, and give `outcome` back with what they did. It is committed before the first of them runs.
+        """Commit `outcome`, which says that the tree is dead; then run the hooks. Returns it with what they did.
 
         Raises NotOurs.
         """
@@ -169,7 +169,7 @@ class Close:
 
         words = end_words(agent, status, order.options, order.by, order.why, outcome.json())
         runs = await self._cleanup.run(
-            agent, status, order.reason, order.request_id, first=commit_proof, progress=log.cleaned, **words
+            agent, status, order.reason, order.request_id, before_run=commit_proof, progress=log.cleaned, **words
         )
         for run in runs:
             if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
@@ -235,7 +235,7 @@ class Close:
         return outcome
 
     async def withdraw(self, order: KillOrder, progress: KillProgress, why: str) -> KillOutcome:
-        """Finish an order that was withdrawn; its agent goes on."""
+        """Finish an order that was withdrawn; its agent keeps running."""
         agent = order.agent
         await self._finish_request(order, progress, "withdrawn", {"why": why}, why)
         agent.ending.withdrawn()
@@ -243,7 +243,7 @@ class Close:
         return withdrawn(agent.agent_id, why)
 
     async def forget_if_closed(self, agent: Agent) -> bool:
-        """Stop watching an agent whose row is closed or unreadable: else each sweep would order a kill again."""
+        """Whether its row is closed or unreadable; then stop watching it, or each sweep would order a kill again."""
         try:
             row = await self._registry.read(self._registry.agents.get, agent.agent_id)
         except Conflict as error:
@@ -282,6 +282,7 @@ class Close:
         deadline = self._clock.mono() + RUN_REPORT
         while not agent.exit.known and self._clock.mono() < deadline:
             await asyncio.sleep(0.05)
+        # `run` may still report while we look for the file that it leaves if it cannot reach a daemon.
         if agent.exit.known or (not await self._reports.learn(agent) and agent.exit.known):
             agent.exit.reported_at_once()
 
@@ -368,7 +369,10 @@ def message_of(order: KillOrder, progress: KillProgress) -> str:
 
 
 def _ended_with_a_part(order: KillOrder, progress: KillProgress) -> bool:
-    """Whether a living main process was killed because another one (the harness in its wrapper) had ended."""
+    """Whether the agent counts as gone because another process of it exited, and we then killed its main process.
+
+    So it is with a wrapper that keeps running after the agent program in it has exited.
+    """
     main = None if order.agent.identity is None else progress.processes.get(order.agent.identity)
     return order.reason is Reason.GONE and progress.main_signalled and main is not None and "after" in str(main["how"])
 
@@ -465,7 +469,7 @@ def _not_ours(order: KillOrder) -> NotOurs:
 
 
 def _worth_logging(order: KillOrder, progress: KillProgress) -> bool:
-    """Whether the end of the request is; where no process was killed `agent.ended` says enough."""
+    """Whether the end of the request gets its own event; where no process was killed, `agent.ended` says enough."""
     return progress.touched or order.reason not in (Reason.GONE, Reason.LOST)
 
 

@@ -36,7 +36,7 @@ STOPPING = frozenset({KillStep.FREEZE, KillStep.STOP, KillStep.KILL})  # process
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KillOrder:
-    """What is asked for. `beats` is the agent's count when that was decided: one more beat withdraws a stall."""
+    """What is asked for. `beats`: `Rhythm.renewed` at the decision; if it rises, a kill for a stall is withdrawn."""
 
     request_id: str
     agent: Agent
@@ -122,7 +122,7 @@ def claim_is_stale(claimed_by: str | None, host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AgentDeath:
-    """What an outcome has of an agent that ended, beside what `KillOutcome` has of every order."""
+    """The part of an outcome that only an order for a living agent has: how it ended. The rest is in `KillOutcome`."""
 
     pid: int | None
     task_id: str | None
@@ -141,7 +141,7 @@ class AgentDeath:
 class KillOutcome:
     """How an order went, so far or in the end.
 
-    `error` None: all that was to be ended is dead. `status`: how the agent ended; None while it lives.
+    `error` None: all that was to be killed is dead. `status`: how the agent ended; None while it lives.
     """
 
     agent_id: str
@@ -301,11 +301,11 @@ class KillProgress:
         """Its row has this step, and all that is known."""
         self.step, self.stored, self.evidence = step, (step, self.members), None
 
-    def found(self, conversation: Conversation | None) -> None:
-        """The agent's conversation was found, or not."""
+    def keep_conversation(self, conversation: Conversation | None) -> None:
+        """Keep the agent's conversation, if one was found."""
         self.conversation = conversation
 
-    def looked(self, snapshot: Json, said: Json) -> None:
+    def keep_evidence(self, snapshot: Json, said: Json) -> None:
         """Keep for the next write what its processes did, and what each source said of the agent."""
         self.evidence = {**snapshot, **self.kept, "said": said}
 
@@ -317,7 +317,7 @@ class KillProgress:
         """The first signal is about to be sent."""
         self.begun = True
 
-    def told(self, outcome: KillOutcome) -> None:
+    def keep_outcome(self, outcome: KillOutcome) -> None:
         """Keep how it went, so far or in the end."""
         self.outcome = outcome
 
@@ -326,7 +326,7 @@ class KillProgress:
         self.main_signalled = self.main_signalled or main
         self.touched, self.killed = True, self.killed or name == "SIGKILL"
 
-    def attempted(self, result: TerminationResult) -> None:
+    def add_attempt(self, result: TerminationResult) -> None:
         """Add what one attempt did. What was alive before it and is not in its tree any more has ended in between."""
         self.result = result = result.after(self.result)
         self.touched = self.touched or result.signalled
@@ -359,7 +359,7 @@ class OutcomeWaiters:
     """Lets callers wait for the outcome of one order. One that could not be killed may get another outcome later."""
 
     def __init__(self, proved: KillOutcome | None = None) -> None:
-        """`proved`: it was proved dead by an earlier daemon."""
+        """`proved`: the outcome, if an earlier daemon proved the tree dead and left its cleanup."""
         self._done = asyncio.Event()
         self._proved = asyncio.Event()
         self._result: KillOutcome | None = None  # None: not yet
@@ -421,12 +421,11 @@ class OpenOrder:
     order: KillOrder
     progress: KillProgress = field(default_factory=KillProgress)
     waiters: OutcomeWaiters = field(default_factory=OutcomeWaiters)
-    pressed: bool = False  # a later request wants it killed without asking any longer
+    pressed: bool = False  # a later request does not ask the agent first: the asking ends
     wanted: bool = False  # a person wants it too, even if the daemon ordered it first
-    cancelled: str | None = None  # why it is withdrawn, if no signal was sent yet
-    observed: str | None = (
-        None  # why nothing may be killed now: withdrawn even if a person wants it; if begun, it waits
-    )
+    cancelled: str | None = None  # why it is withdrawn, unless it is `wanted` or under way
+    # Why the daemon kills nothing now (observe mode): withdrawn even if it is `wanted`; if it is under way, it waits.
+    observed: str | None = None
     again: asyncio.Event = field(default_factory=asyncio.Event)  # the next attempt is wanted now
     hurry: asyncio.Event = field(default_factory=asyncio.Event)  # force is wanted in the current attempt
 
@@ -435,17 +434,17 @@ class OpenOrder:
         """Whether it has sent a signal, or found that it may not: then it is finished, not withdrawn."""
         return self.progress.begun or self.order.agent.status is Status.UNKILLABLE
 
-    def go_on(self, order: KillOrder) -> None:
-        """The order in this form from now on."""
+    def become(self, order: KillOrder) -> None:
+        """Continue as this order: the same one, with something changed."""
         self.order = order
 
     def cancel(self, why: str) -> None:
-        """Withdraw it, unless a person wants it or a signal was sent."""
+        """Withdraw it for this reason, unless a person wants it or a signal was sent."""
         self.cancelled = why
         self.again.set()
 
     def refuse(self, why: str | None) -> None:
-        """Withdraw it for this reason, if there is one, unless a person wants it."""
+        """As `cancel`, when an agent that was only to be asked has not exited. None: it is killed."""
         self.cancelled = why or self.cancelled
 
     def observe(self, why: str | None) -> None:

@@ -25,7 +25,7 @@ from watchdog.processes.signals import NO_LOOK, Guard, SendResult, SignalTarget,
 from watchdog.processes.stops import tracers_of
 
 FREEZE_LIMIT = 2.0  # seconds; 100 processes take 1.2 ms, one in uninterruptible sleep may take forever
-FREEZE_TICK = 0.005  # seconds between two looks whether it stands still
+FREEZE_TICK = 0.005  # seconds between two checks whether it stands still
 SPARE_DESCRIPTORS = 64  # for looks at /proc, the registry, and each signal's own pidfd
 
 
@@ -42,7 +42,7 @@ class Member:
     tracer: int = 0  # the process that holds it, if it is traced
     stopped: bool = False  # by us, in this attempt
     look: SignalTarget = NO_LOOK  # what was read of it for the next signals
-    owed: bool = False  # SIGCONT, unless it is killed: we stopped it, or an earlier attempt may have
+    needs_cont: bool = False  # SIGCONT in the end, unless it is killed: this or an earlier attempt may have stopped it
     dead: bool = False
 
     @property
@@ -115,8 +115,9 @@ class PinnedTree:
     def admit(self, seen: TreeMember) -> bool:
         """Take in a process of the tree; False when it is known already.
 
-        One that has ended since it was found counts as taken in: the look did find a new process. A tree may have more
-        processes than we may have descriptors: those that find none left wait for a later look, when others have died.
+        True also for one that has exited since the scan found it, as the scan did find a new process, and for one that
+        no descriptor is left for: a tree may have more processes than we may have descriptors. That one is taken in
+        after a later scan, when others have died.
         """
         if seen.identity in self._members:
             return False
@@ -146,8 +147,8 @@ class PinnedTree:
                 raise
             return os.dup(self._main_pidfd)
 
-    def check(self) -> None:
-        """Note which members may get no signal: these are neither stopped nor frozen with the others."""
+    def note_refused(self) -> None:
+        """Note to which members the kernel would refuse our signals: these are neither stopped nor frozen."""
         guard = self._guard()
         for member in self.alive():
             if member.refused is None and not guard.permits(member.pidfd):
@@ -201,7 +202,7 @@ class PinnedTree:
             if member is None:
                 release([each], self._guard())
             else:
-                member.owed = True
+                member.needs_cont = True
 
     async def stuck(self) -> str | None:
         """Why it lives after all that was sent, in one word: not_permitted protected unreadable frozen traced d_state.
@@ -232,7 +233,7 @@ class PinnedTree:
     def close(self) -> None:
         """Continue what was stopped and not killed, and close all pidfds."""
         for member in self.alive():
-            if member.owed and "SIGKILL" not in member.sent:
+            if member.needs_cont and "SIGKILL" not in member.sent:
                 release([member.seen], self._guard())
         for member in self._members.values():
             if member.pidfd >= 0:
@@ -261,7 +262,7 @@ class PinnedTree:
                     continue
                 sent.append(member.pid)
                 if sig is signal.SIGSTOP:
-                    member.stopped = member.owed = True
+                    member.stopped = member.needs_cont = True
                 else:
                     member.note(sig)
         if sent:
@@ -274,7 +275,7 @@ class PinnedTree:
             self._log.refused(identity.pid, str(refusal))
         member.refused = "unreadable" if refusal.reason == "unreadable" else "protected"
         if refusal.reason in ("other_agent", "spared") and identity != self._main:
-            if member.owed:
+            if member.needs_cont:
                 release([member.seen], self._guard())
             if member.pidfd >= 0:
                 os.close(member.pidfd)
@@ -329,7 +330,7 @@ class CgroupFreezer:
     def unseen(self) -> list[int]:
         """The pids in it that no scan can see (hidepid=2, another pid namespace): it is not known whose they are."""
         hidden = [pid for pid in self.pids() if not os.path.exists(f"{procfs.PROC}/{pid}/stat")]
-        return sorted(self.pids().intersection(hidden))  # else it ended between the two looks
+        return sorted(self.pids().intersection(hidden))  # else it ended between the two reads
 
     def strangers(self) -> tuple[str, ...]:
         """What is still in it when all of the agent's processes are dead, as name[pid]: programs that are spared."""
@@ -396,7 +397,7 @@ def release(members: Iterable[TreeMember], guard: Guard) -> None:
 
 
 async def until_gone(identities: Collection[Identity], again: asyncio.Event, timeout: float) -> None:
-    """Wait until all of these have ended (never, if there are none), `again` is set, or `timeout` seconds are over."""
+    """Wait until all of these have exited (if there are any), `again` is set, or `timeout` seconds are over."""
     blind, loop = not identities, asyncio.get_running_loop()
     end = loop.time() + timeout
     pinned = []

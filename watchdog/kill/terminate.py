@@ -1,7 +1,7 @@
 """Ends one agent's whole tree and proves it: look, ask `core.ladder`, commit the intent, act, look again.
 
 Nothing here decides whether an agent is to be killed: that was decided, claimed and committed before. Signals are sent
-only by `PinnedTree` and `CgroupFreezer`. A process is dead when its pidfd says so; the tree is, when the last looks
+only by `PinnedTree` and `CgroupFreezer`. A process is dead when its pidfd says so; the tree is, when the last scans
 found no other process (`Looks`).
 """
 
@@ -70,7 +70,7 @@ class Grace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TerminationPlan:
-    """How a tree is to be ended. `hurry` is set when `force` is ordered meanwhile."""
+    """How to end a tree. `hurry` is set when `force` is ordered meanwhile."""
 
     agent_id: str
     main: Identity | None
@@ -131,7 +131,7 @@ class TreeTermination:
 
         1. Look once and commit which processes belong to it, with evidence, before the first signal of all attempts.
         2. Ask for the next move, commit it, make it; repeat.
-        3. Stop when it is proved dead, or when what lives cannot be ended.
+        3. Stop when it is proved dead, or when what lives cannot be killed.
 
         However this ends (cancelled, the registry unavailable), no process stays stopped that was not sent KILL.
         """
@@ -177,9 +177,9 @@ class TreeTermination:
             self._state,
             started=started,
             first=None if given is None else started,
-            main_asked=given is not None,
-            rest_asked=everybody,
-            late_asked=everybody,
+            main_in_grace=given is not None,
+            rest_in_grace=everybody,
+            late_in_grace=everybody,
         )
 
     def _seen_now(self, alive: list[Member]) -> LadderState:
@@ -208,7 +208,7 @@ class TreeTermination:
         lived, before = bool(self._tree.alive()), self._cgroup.pids()
         trees = await self._scanner.trees()
         new = [self._tree.admit(seen) for seen in trees.get(self._plan.agent_id, ())]
-        self._tree.check()
+        self._tree.note_refused()
         quiet = self._cgroup.look(before, [m.pid for m in self._tree.alive()])
         self._restless = 0 if quiet else self._restless + 1
         found = any(new) or self._plan.agent_id in trees.passed  # one had ended by the time it was to be pinned
@@ -266,7 +266,7 @@ class TreeTermination:
 
 
 async def _evidence(tree: PinnedTree) -> dict[str, object]:
-    """What its processes do; if that cannot be read, the kill goes on all the same."""
+    """What its processes do; if that cannot be read, the kill continues all the same."""
     try:
         return await awaited(None, evidence.snapshot, [m.seen for m in tree.alive()])
     except OSError as error:

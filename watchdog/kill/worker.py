@@ -115,7 +115,7 @@ class KillWorker:
             run.opened.observe(OBSERVES if self.observe and run.opened.order.reason not in DEAD else None)
 
     async def scan(self) -> None:
-        """Look at every tree again, to show what would be killed; if /proc cannot be read, the last look stands."""
+        """Look at every tree again, to show what would be killed; if /proc cannot be read, the last scan counts."""
         with suppress(OSError):
             await self._stages.scanner.trees()
 
@@ -124,9 +124,9 @@ class KillWorker:
     ) -> str:
         """Commit an order to kill one agent and start on it; returns its id.
 
-        `beats` is the agent's `renewed` at the look that decided (None: now); one more beat withdraws a stall. At most
-        one order is open for each agent: a second request is merged into it. Raises Conflict in observe mode, and for
-        an agent that is an ancestor of this daemon.
+        `beats`: the agent's `Rhythm.renewed` (beats that speak against a stall) at the decision; None: now. If it rises
+        before the first signal, a kill for a stall is withdrawn. At most one order is open for each agent: a second
+        request is merged into it. Raises Conflict in observe mode, and for an agent that is an ancestor of this daemon.
         """
         beats = agent.heartbeat.rhythm.renewed if beats is None else beats
         if by == "daemon" and agent.reg.dropped:  # root started it and had it watched: all of it is killed
@@ -292,10 +292,10 @@ class KillWorker:
         orphans = opened.order.reason is Reason.ORPHANED
         if progress.step is not KillStep.CLEANUP:
             if progress.conversation is None and not orphans:
-                progress.found(await stages.evidence.conversation(agent))
+                progress.keep_conversation(await stages.evidence.conversation(agent))
             if opened.order.options.ask is not None:
                 asked = await stages.ask.ask(opened, run)
-                opened.go_on(grace_after(asked, opened.order))
+                opened.become(grace_after(asked, opened.order))
                 opened.refuse(asked.refused)
             async with self.slots.turn(None if run.urgent else self._users.user_of(agent.reg.owner_uid)):
                 if opened.observed and opened.under_way:
@@ -305,12 +305,12 @@ class KillWorker:
                     case Withdrawn() as called_off:
                         return await run.withdraw(called_off)
                     case Claimed(order):
-                        opened.go_on(order)
+                        opened.become(order)
                 try:
                     result = TerminationResult() if self._left_alone(opened.order) else await run.end_tree()
                 except BeatArrived as beat:
                     return await run.withdraw(await stages.claim.withdraw(opened, str(beat)))
-            progress.attempted(result)
+            progress.add_attempt(result)
             if result.reason is not None:
                 await run.survived()
                 return None
@@ -319,9 +319,9 @@ class KillWorker:
         try:
             if progress.step is not KillStep.CLEANUP:
                 stages.evidence.catch_up(agent)
-                progress.told(await stages.close.build_outcome(opened.order, progress))
+                progress.keep_outcome(await stages.close.build_outcome(opened.order, progress))
             assert progress.outcome is not None, "its row would not have been read"
-            progress.told(await stages.close.clean_up(opened.order, progress, progress.outcome, run))
+            progress.keep_outcome(await stages.close.clean_up(opened.order, progress, progress.outcome, run))
             await stages.close.close(opened.order, progress, progress.outcome)
         except NotOurs:
             if not await stages.close.forget_if_closed(agent):
@@ -349,11 +349,11 @@ class OrderRun:
         registry: AsyncRegistry,
         clock: Clock,
         recorder: EventRecorder,
-        of: Lane,
+        user_lane: Lane,
     ) -> None:
-        """`of`: the lane of the user for whom the work is done."""
+        """`user_lane`: of the user for which the work is done."""
         self.opened = opened
-        self.lane = of
+        self.lane = user_lane
         self._stages = stages
         self._registry = registry
         self._clock = clock
@@ -423,7 +423,7 @@ class OrderRun:
         same = progress.outcome is not None and outcome.message == progress.outcome.message
         news = not same and self._survivor_rows < MOST_SURVIVOR_ROWS and self.first_time(outcome.message)
         self._survivor_rows += news
-        progress.told(outcome)
+        progress.keep_outcome(outcome)
         agent.ending.survived(lives_on)
         try:
             if news:
@@ -434,9 +434,9 @@ class OrderRun:
             opened.waiters.tell(outcome)
 
     async def withdraw(self, called_off: Withdrawn) -> KillOutcome:
-        """End the order; its agent goes on."""
+        """Withdraw the order; its agent keeps running."""
         order, close = self.opened.order, self._stages.close
-        if called_off.closed:  # first: as soon as the order is gone the next look may give another
+        if called_off.closed:  # first: as soon as the order is gone the next sweep may give another
             await close.forget_if_closed(order.agent)
         return await close.withdraw(order, self.opened.progress, called_off.why)
 
@@ -458,7 +458,7 @@ class OrderRun:
             return
         if snapshot is not None:  # it goes with the first intent, or with the proof if there is nothing to signal
             said = await self._stages.evidence.collect(order.agent)
-            progress.looked(snapshot, said)
+            progress.keep_evidence(snapshot, said)
         elif not await self._save(step):
             raise Conflict(f"kill request {order.request_id} belongs to another daemon now: nothing is signalled")
 

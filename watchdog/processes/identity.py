@@ -172,8 +172,8 @@ def tick_is_over(tick: int) -> bool:
     return False
 
 
-def names_one(identity: Identity, fd: int) -> bool:
-    """Whether the inode, which no two processes share, was compared when `fd` matched, not only pid and tick."""
+def compared_by_inode(identity: Identity, fd: int) -> bool:
+    """Whether `matches` could compare inodes, which no two processes share, and not only pid and start tick."""
     return identity.pidfd_inode is not None and pidfd_inode(fd) is not None
 
 
@@ -201,7 +201,7 @@ def pin(identity: Identity) -> int | None:
         return None
     keep = False
     try:
-        if names_one(identity, fd):
+        if compared_by_inode(identity, fd):
             keep = pidfd_inode(fd) == identity.pidfd_inode
         else:
             stat = read_stat(identity.pid, fd)
@@ -218,7 +218,7 @@ def passed_on(identity: Identity) -> bool:
     if fd is None:
         return False
     try:
-        if names_one(identity, fd):
+        if compared_by_inode(identity, fd):
             return pidfd_inode(fd) != identity.pidfd_inode and pid_of(fd) is not None
         stat = read_stat(identity.pid, fd)
         return stat is not None and not matches(identity, fd, stat)

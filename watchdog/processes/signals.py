@@ -199,8 +199,9 @@ def kill_cgroup(
 
 
 def _renamed(stat: procfs.Stat) -> bool:
-    """Whether its comm does not begin with its program's name, as "tmux: server" does. False also if that is
-    unknown.
+    """Whether it gave itself a comm that does not begin with its program's name.
+
+    "tmux: server" does begin with it. False also if its program is unknown.
     """
     try:
         program = os.path.basename(procfs.program_file(stat.pid)).removesuffix(" (deleted)")
@@ -232,7 +233,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalT
                 raise SignalRefused("other_boot", f"pid {pid} was read in another boot")
             fd = identities.open_pidfd(pid)
             try:
-                stat = None if fd is None else _line(pid, fd, pidfd, look)
+                stat = None if fd is None else _stat_of(pid, fd, pidfd, look)
             except identities.Unreadable as error:
                 if fd is None or not _is_held(identity, fd, pidfd):
                     raise SignalRefused("unreadable", f"pid {pid} could not be verified: {error.strerror}") from error
@@ -241,7 +242,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalT
                 yield None if identities.ended(fd) else fd
                 return
             found = fd is not None and stat is not None and identities.matches(identity, fd, stat)
-            if fd is not None and found and not identities.names_one(identity, fd):
+            if fd is not None and found and not identities.compared_by_inode(identity, fd):
                 # Only pid and tick match: another process may have started in that tick.
                 held = 0 if pidfd is None else identities.pid_of(pidfd)
                 if held not in (pid, None):
@@ -262,7 +263,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalT
             os.close(fd)
 
 
-def _line(pid: int, fd: int, pidfd: int | None, look: SignalTarget) -> procfs.Stat | None:
+def _stat_of(pid: int, fd: int, pidfd: int | None, look: SignalTarget) -> procfs.Stat | None:
     """The stat line of the process of `fd`; None when it is reaped. Raises LookFailed, Unreadable."""
     if look.stat is not None and pidfd is not None:
         return look.stat if identities.pid_of(pidfd) == identities.pid_of(fd) == pid else None
@@ -270,10 +271,10 @@ def _line(pid: int, fd: int, pidfd: int | None, look: SignalTarget) -> procfs.St
 
 
 def _is_held(identity: Identity, fd: int, pidfd: int | None) -> bool:
-    """Whether `fd` is the process that the caller pinned when it verified its identity."""
+    """Whether `fd` is the process of the caller's `pidfd`, which was opened when the identity was verified."""
     if pidfd is None or identities.pid_of(pidfd) != identity.pid:
         return False
-    return not identities.names_one(identity, fd) or identities.pidfd_inode(fd) == identity.pidfd_inode
+    return not identities.compared_by_inode(identity, fd) or identities.pidfd_inode(fd) == identity.pidfd_inode
 
 
 def _refuse_spared(pid: int, name: str, guard: Guard) -> None:

@@ -28,10 +28,10 @@ class SignalFlags:
         self._called = called
         self._at_terminal = sys.stdin.isatty()
         self._loop = asyncio.get_running_loop()
-        self._wake, told = _pair()
+        self._wake, written = _pair()
         self._drain()  # drop the bytes of an earlier instance
         self._loop.add_reader(self._wake, self._woken)
-        signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, self._raise)
             signal.siginterrupt(number, False)  # not all C libraries handle EINTR
@@ -48,7 +48,7 @@ class SignalFlags:
         self._loop.remove_reader(self._wake)
 
     def unheeded(self) -> bool:
-        """Whether a stop was requested that the loop has not seen: asked by another thread, when the loop is stuck.
+        """Whether a stop was requested that the loop has not seen. For another thread to ask, when the loop is stuck.
 
         The C handler writes the signal's number to our pair at once; the Python handler waits for the main thread, and
         a main thread in uninterruptible sleep leaves the signal pending for the process (the caller blocks it).
@@ -60,7 +60,7 @@ class SignalFlags:
         return self.stop is not None or bool({*came, *signal.sigpending()} & STOPS)
 
     def _raise(self, number: int, _frame: FrameType | None) -> None:
-        """HUP from a terminal that was closed is a hang-up, not a reload (isatty(3): EIO after it)."""
+        """Set the flag. A HUP because our terminal was closed means stop, not reload (isatty(3) then fails with EIO)."""
         if number == signal.SIGHUP and not (self._at_terminal and not sys.stdin.isatty()):
             self.reload = True
         elif self.stop is None:
@@ -78,15 +78,15 @@ class SignalFlags:
 
 @cache
 def _pair() -> tuple[socket.socket, socket.socket]:
-    """The pair of the whole process, never closed.
+    """The two ends of the process's one pair: read by the loop, written by signals. Never closed.
 
     A handler of another thread that has already read the descriptor may write to it after it was unset, and CPython
     reports each failing write on stderr.
     """
-    wake, told = socket.socketpair()
-    for end in (wake, told):
+    wake, written = socket.socketpair()
+    for end in (wake, written):
         end.setblocking(False)
-    return wake, told
+    return wake, written
 
 
 def _but_late_signals(what: "sys.UnraisableHookArgs") -> None:

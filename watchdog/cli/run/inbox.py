@@ -4,8 +4,8 @@ Any process of the agent's tree may send its messages, even if it has exited sin
 kernel identifies the sender; foreign uids are refused. Nothing here blocks.
 
 Only its owner may write to it: ten datagrams fill it (net.unix.max_dgram_qlen), so anyone who may write could keep the
-agent's own messages out and get it killed for silence. An agent started by root may drop to a user, to whom the socket
-is then given; so its uid is checked, at first every 10 ms. A message sent before that fails (EACCES).
+agent's own messages out and get it killed for silence. An agent started by root may drop to a user, which is then
+given the socket; so its uid is checked, at first every 10 ms. A message sent before that fails (EACCES).
 
 The socket, or its directory, may be removed: by `systemctl stop` of the daemon, by logind at the last logout, by a
 person. Then it is made again at the same path, which the agent has in its environment; programs that had connected to

@@ -10,7 +10,7 @@ import shlex
 from watchdog.client.client import request
 from watchdog.errors import WatchdogError
 
-SECONDS = 1.0  # for the answer: nobody waits longer for a line that only explains
+SECONDS = 1.0  # for the answer: a line that only explains is worth no longer wait
 _BY_ITSELF = ("gone", "lost")
 _UNSIGNALLED = ("", "asked", "program", "keys", "looked")  # steps of an order before its first signal
 

@@ -60,7 +60,7 @@ class Link:
         self.registered = False
         self.refusal: WatchdogError | None = None  # why the daemon refused the registration
         self.complaint: str | None = None  # other refused requests
-        self._crossed = False  # a beat was refused because the agent is ended there: it may have died since
+        self._crossed = False  # a beat was refused because the agent has ended there: it may have died since
         self.unreachable: str | None = None  # why the last try failed; None: the daemon answered
         self.busy = False  # the daemon is there, but could not serve us
         self.knows_end = False  # it has acknowledged our agent's end

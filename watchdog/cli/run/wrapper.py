@@ -78,7 +78,7 @@ class Wrapper:
         self.inbox: Inbox | None = None
         self.flush_upstream: Callable[[], None] | None = None  # below a service manager
         self.watchdog_usec: str | None = None
-        self.lost = False  # the daemon was told that the notify socket is gone
+        self.lost = False  # it was reported to the daemon that the notify socket is gone
         self.report: Report | None = None
         self.link: Link
         self.mask: set[int] = set()

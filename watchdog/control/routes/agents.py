@@ -69,10 +69,10 @@ async def _owner(context: ControlContext, peer: Peer, body: RegistrationRequest,
 
 
 async def _refuse_elsewhere(context: ControlContext, peer: Peer, body: RegistrationRequest) -> ProcessClaim | None:
-    """One agent, one daemon: a process that another one watches is left to it, but for what root orders of us.
+    """One agent, one daemon: a process that another daemon watches is left to it, unless root orders otherwise.
 
-    What a look at the process found, if there was one. A `run` is asked nothing: it stays with its daemon by itself,
-    and comes to us when that one is gone. Raises Elsewhere.
+    Returns what reading the process found; None if it was not read. A `run` is not asked: it stays with its daemon by
+    itself, and comes to us when that one is gone. Raises Elsewhere.
     """
     if body.pid is None or body.source == "run":
         return None

@@ -1,6 +1,6 @@
 """GET /custody: the agents that this daemon holds, for another daemon that knows one of their processes (`custody`).
 
-A peer is told of its own agents, root and admins of all; what they are told is which process, and how it is called.
+A peer gets its own agents, root and admins all; of each the process and the name.
 
 Tests: tests/control/test_server.py, tests/e2e/test_one_daemon.py, tests/e2e/test_orders_of_daemons.py.
 """

@@ -1,7 +1,7 @@
 """GET /events: the history as JSON lines, in order, at least once, over restarts of daemon and client.
 
 A client keeps the last id it has dealt with and asks for what comes after. The registry is the only source: a ring of
-the bell, or a second without one, only makes the next look come sooner. A client that does not read costs its own
+the bell, or a second without one, only makes the next read come sooner. A client that does not read costs its own
 connection, which fills and waits; nothing is kept for it in memory.
 
 Tests: tests/control/routes/test_status.py, tests/cli/test_events.py.
@@ -27,7 +27,7 @@ _LOOK_EVERY = 1.0  # seconds; other writers of a shared database do not ring our
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    """Write what there is after `after`; with `follow`, go on until the client or the daemon goes."""
+    """Write what there is after `after`; with `follow`, continue until the client or the daemon ends."""
     context, peer = context_of(request), peer_at(request)
     after, follow = number(request, "after"), flag(request, "follow")
     word = request.query.get("agent")

@@ -203,7 +203,7 @@ async def _not_living(
 
 
 async def _too_late(context: ControlContext, agent: Agent) -> Json:
-    """The refusal where the agent is being ended already: after the first signal nothing is taken back."""
+    """The refusal where the agent is being killed already: after the first signal nothing is taken back."""
     registry, request_id = context.registry, agent.ending.request_id
     order = await registry.read(registry.kills.request, request_id) if request_id is not None else None
     since = f" since {stamp(order.claimed_at or order.created_at)}, by {order.by}: {order.reason}" if order else ""

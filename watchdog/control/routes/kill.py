@@ -1,7 +1,7 @@
 """POST /kill, /stop, /cancel: from targets to results, with the keys of the kill-stalled-agent command.
 
 Nothing is killed here: for each agent the kill worker gets a durable request, and its outcome is the result. One bad
-target does not stop the others. Parents are killed before their children; children are spared unless asked for.
+target does not stop the others. Parents are killed before their children; children keep running unless asked for.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, Json, context_of, peer_at
 from watchdog.control.remote_hosts import HostView, TargetOnHost
 from watchdog.control.resolve import (
-    holds_orphans,
+    includes_orphans,
     is_group,
     is_wide,
     members,
@@ -51,7 +51,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class KillCall:
-    """One request as understood."""
+    """One request as understood. `go`: kill what a wide target means even if the caller runs in an agent's tree."""
 
     reason: Reason
     options: KillOptions
@@ -125,13 +125,13 @@ async def _kill_targets(context: ControlContext, peer: Peer, targets: list[str],
     for generation in _generations(chosen.agents):
         told = await asyncio.gather(*(_kill_one(context, peer, agent, call, patience) for agent in generation))
         patience.spend(told)
-        chosen.results += [_with_spared(context, peer, one, chosen) for one in told]
+        chosen.results += [_with_children_left(context, peer, one, chosen) for one in told]
     return chosen.results
 
 
 async def _choose(context: ControlContext, peer: Peer, target: str, call: KillCall, chosen: Chosen) -> None:
     """Put one target's agents, or its result, into `chosen`."""
-    if not call.dry_run:
+    if not call.dry_run:  # if root names the pid of an agent that another daemon watches, it becomes ours first
         await take_from_other_daemon(context, peer, target)
     where = TargetOnHost(target, context.host)
     try:
@@ -140,7 +140,7 @@ async def _choose(context: ControlContext, peer: Peer, target: str, call: KillCa
         chosen.hosts[where.host] = view
         if where.word == "stalled" and call.silent_for is not None:
             agents = silent(members(context, peer, view, "all"), call.silent_for)
-        elif view.host == context.host and holds_orphans(where.word):
+        elif view.host == context.host and includes_orphans(where.word):
             agents = await with_orphans(context, peer, view, where.word)
         else:
             agents = members(context, peer, view, where.word)
@@ -236,12 +236,12 @@ def _with_children(context: ControlContext, peer: Peer, chosen: Chosen) -> None:
                 waiting.append(child.agent_id)
 
 
-def _with_spared(context: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
+def _with_children_left(context: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
     """With a note on the child agents of a killed agent that keep running."""
     children = context.fleet.children(str(result["agent_id"])) if is_dead(result) else []
-    spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
-    if spared:
-        names = ", ".join(sorted(spared))
+    left = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
+    if left:
+        names = ", ".join(sorted(left))
         result["how"] = f"{result.get('how') or result['message']}; child agents still running (--children): {names}"
     return result
 
@@ -263,7 +263,7 @@ async def _agent_around(context: ControlContext, peer: Peer) -> str | None:
     """In words, the agent in whose process tree the caller runs; None: in none.
 
     An agent that says `kill all` rarely knows which agents it means, so it is shown that first. Its tree: by the
-    identities that the last look saw, by descent from them, and by the marker. A caller that cannot be looked at
+    identities that the last scan saw, by descent from them, and by the marker. A caller that cannot be looked at
     (another pid namespace, hidepid, gone already) may be an agent's.
     """
     try:

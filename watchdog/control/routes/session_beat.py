@@ -211,7 +211,7 @@ def _decided(context: ControlContext, peer: Peer, body: Speak, seen: tuple[Clien
 
 
 def _agent_of(context: ControlContext, peer: Peer, seen: ClientCandidate) -> str | None:
-    """In whose tree a client is: the nearest main process above it, else by the last look at the trees."""
+    """In whose tree a client is: the nearest main process above it, else by the last scan of the trees."""
     mine = [agent for agent in context.fleet if agent.reg.owner_uid == peer.uid and agent.status in _SPOKEN]
     mains = {(a.identity.pid, a.identity.start_ticks): a.agent_id for a in mine if a.identity is not None}
     for process in seen.chain:

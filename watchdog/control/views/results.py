@@ -43,9 +43,9 @@ KEYS = (
 class Patience:
     """How long the answer to one request waits for cleanup, which is done as the owner of the agent that is dead.
 
-    An owner can have that take as long as its deadlines allow (a helper that is stopped, a disk that hangs). So the
-    answer to another user waits a few seconds, and not at all after one agent that took all of them. The cleanup goes
-    on all the same.
+    An owner can make that take as long as its deadlines allow (a helper that is stopped, a disk that hangs). So the
+    answer to another user waits a few seconds for one agent's cleanup; if that was not enough, it waits for no other's.
+    The cleanup is finished all the same.
     """
 
     peer: Peer

@@ -126,8 +126,8 @@ def _unrecorded(common: str, known: Collection[str]) -> list[str]:
 def _shown(manifest: Manifest, common: str, names: Sequence[str]) -> dict[str, object]:
     """A container for a list, with only a few names of the work in it, as the answer has to be short."""
     few = {"ignored": names[:NAMES], "ignored_count": len(names)}
-    told = {key: value for key, value in asdict(manifest).items() if key not in ("copies", "rebuildable")}
-    return {**told, **few, "common": common, "restorable": True}
+    facts = {key: value for key, value in asdict(manifest).items() if key not in ("copies", "rebuildable")}
+    return {**facts, **few, "common": common, "restorable": True}
 
 
 def restore(wanted: str, places: list[str], dry_run: bool = False) -> dict[str, object]:
@@ -173,7 +173,7 @@ def _fits(manifest: Manifest, wanted: str) -> bool:
 
 
 def _rescued(git: Git) -> dict[str, dict[str, str]]:
-    """The rescue refs of a repository, by agent."""
+    """The rescue refs of a repository, by agent, each with its commit."""
     found: dict[str, dict[str, str]] = {}
     for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", worktree_trash.RESCUE).splitlines():
         name, _, ref = line.partition(" ")
@@ -182,6 +182,7 @@ def _rescued(git: Git) -> dict[str, dict[str, str]]:
 
 
 def _only_refs(known: list[str], wanted: str) -> None:
+    """Raise `only_refs` if the trash of that agent was emptied, and rescue refs still hold its work."""
     for common in known:
         for agent_id, refs in _rescued(Git(common, GIT_SECONDS, git_dir=common)).items():
             if len(wanted) >= SHORTEST and agent_id.startswith(wanted):
@@ -214,7 +215,7 @@ class _Restoring:
         if plan is None:
             raise OwnerCallFailed("not_there", "its tree is not in the trash")
         if dry_run:
-            return self._told(plan, "would be restored")
+            return self._answer(plan, "would be restored")
         if there:
             trash.write_json(self._container, PLAN, asdict(plan))
             self._bring_branch(plan)
@@ -222,18 +223,19 @@ class _Restoring:
             self._bring_tree(plan)
         self._confirm(plan)
         self._leave()
-        return self._told(plan, "restored")
+        return self._answer(plan, "restored")
 
-    def _told(self, plan: Plan, how: str) -> dict[str, object]:
-        manifest, told = self._manifest, []
+    def _answer(self, plan: Plan, how: str) -> dict[str, object]:
+        """The answer, with what is not as it was."""
+        manifest, changes = self._manifest, []
         if plan.path != manifest.path:
-            told.append(f"{manifest.path} is taken")
+            changes.append(f"{manifest.path} is taken")
         if plan.branch != manifest.branch:
-            told.append(f"its branch {_short(manifest.branch)} is taken, it is on {_short(plan.branch)}")
+            changes.append(f"its branch {_short(manifest.branch)} is taken, it is on {_short(plan.branch)}")
         if manifest.ignored:
-            told.append(f"with {ignored_files.told(manifest.ignored)}, which git ignores")
+            changes.append(f"with {ignored_files.told(manifest.ignored)}, which git ignores")
         where: dict[str, object] = {"path": plan.path, "branch": plan.branch, "head": manifest.head}
-        words = f"{how}: {plan.path}" + (f" ({'; '.join(told)})" if told else "")
+        words = f"{how}: {plan.path}" + (f" ({'; '.join(changes)})" if changes else "")
         return {"agent_id": manifest.agent_id, "name": manifest.name, "message": words, **where}
 
     # -- the destination
@@ -270,6 +272,7 @@ class _Restoring:
         return _free(f"{branch}{ADDED}", lambda name: bool(self._at(name)) or name in taken)
 
     def _at(self, ref: str) -> str:
+        """The commit of a ref; empty if there is no such ref."""
         return self._git.run("rev-parse", "--verify", "--quiet", ref, good=(0, 1)).strip()
 
     # -- the steps

@@ -232,7 +232,7 @@ def _index_surprises(git: Git, tree: Linked, found: Reasons) -> None:
     if any(line[0] in "Ss" and os.path.lexists(os.path.join(tree.path, line[2:])) for line in tagged):
         found.work.append("files are marked skip-worktree and lie there all the same")
     links = {stage.path: stage.name for stage in index(git).get(0, []) if stage.mode == GITLINK}
-    # Status is told to ignore them completely, including staged and deleted ones.
+    # Status is made to ignore them completely, including staged and deleted ones.
     if links != _committed_links(git, tree):
         found.work.append("another commit of a submodule is staged")
     if any(not os.path.isdir(os.path.join(tree.path, place)) for place in links):

@@ -1,7 +1,7 @@
 """Reads and changes other programs' files for the sources: reads them completely or not at all, replaces by a rename.
 
-A JSON value is edited in the text at its place: if the document were written anew, a number could look different from
-what the program wrote, and our change could not be told from the rest.
+A JSON value is edited in the text at its place: if the document were written again, a number could look different from
+what the program wrote, and our change could not be distinguished from the rest.
 """
 
 import contextlib

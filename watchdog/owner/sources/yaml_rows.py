@@ -1,6 +1,6 @@
 """Changes one row of a list in the text of a YAML file, for programs whose registry is YAML.
 
-A YAML document that is written anew looks different: quotes, line breaks, comments. So ruamel.yaml locates a value,
+A YAML document that is written again looks different: quotes, line breaks, comments. So ruamel.yaml locates a value,
 only that value is replaced, and the new text is parsed again: if the result is not the intended one, nothing is
 changed.
 """

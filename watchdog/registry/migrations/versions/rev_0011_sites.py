@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Live agents get it at the next look; for the others only a place that is older than their row is theirs."""
+    """Live agents get it with the next sweep; for the others only a place that is older than their row is theirs."""
     op.add_column("agent_lifecycle", sa.Column("sites", sa.Text(), nullable=False, server_default="{}"))
 
 
