@@ -87,7 +87,7 @@ class AgentTracker:
         self.identified(agent)
 
     async def connected(self, rows: Iterable[AgentRow]) -> frozenset[int]:
-        """Of the sockets that must be made again: the pids of last senders that may still be connected to the former one.
+        """Of the sockets that must be made again: pids of last senders that may still be connected to the former one.
 
         Checked in one call, before any agent is taken in: the owners decide how long such a check takes.
         """

@@ -60,7 +60,7 @@ class SignalFlags:
         return self.stop is not None or bool({*came, *signal.sigpending()} & STOPS)
 
     def _raise(self, number: int, _frame: FrameType | None) -> None:
-        """Set the flag. A HUP because our terminal was closed means stop, not reload (isatty(3) then fails with EIO)."""
+        """Set the flag. A HUP because our terminal was closed means stop, not reload (isatty(3) then fails: EIO)."""
         if number == signal.SIGHUP and not (self._at_terminal and not sys.stdin.isatty()):
             self.reload = True
         elif self.stop is None:
