@@ -24,7 +24,7 @@ def in_pane(world: World, name: str, *words: str) -> None:
 
 def test_stop_types_the_exit_keys_and_the_agent_leaves(world: World) -> None:
     """No signal is needed; an agent without a pane gets no keys, and TERM."""
-    world.configure(kill={"exit_keys": ["bye", "Enter"], "grace_seconds": 5})
+    world.configure(kill={"exit_keys": ["bye", "Enter"], "grace_seconds": 5}, stall={"after_seconds": 3600})
     world.start()
     in_pane(world, "talker", "read")
     world.run("walker", *world.script("agent.py", "beat=0.3"))
@@ -203,13 +203,14 @@ def test_stop_sends_no_draft(world: World, mode: str) -> None:
 
 def wrapped_in_pane(world: World, name: str, *words: str, ends: str = "exec sh") -> str:
     """An agent below a shell that survives it, in a second window of this world's server: its pane."""
-    run = shlex.join([str(BIN / "agent-watchdog"), "run", "--name", name, "--", *world.script("agent.py", *words)])
+    options = ["--name", name, "--stall-after", "1h"]  # it beats once, and the story may take a busy machine long
+    run = shlex.join([str(BIN / "agent-watchdog"), "run", *options, "--", *world.script("agent.py", *words)])
     tmux = ["tmux", "-S", str(world.dir / "tmux"), "-f", "/dev/null"]
-    options = {"cwd": world.dir, "env": world.environ, "check": True, "timeout": 20, "capture_output": True}
-    subprocess.run([*tmux, "new-session", "-d", "exec sleep 1000"], **options)  # type: ignore[call-overload]
+    how = {"cwd": world.dir, "env": world.environ, "check": True, "timeout": 20, "capture_output": True}
+    subprocess.run([*tmux, "new-session", "-d", "exec sleep 1000"], **how)  # type: ignore[call-overload]
     command = f"exec bash -c {shlex.quote(f'echo export API_TOKEN=hunter2abc; {run}; {ends}')}"
     asked = [*tmux, "new-window", "-P", "-F", "#{pane_id}", command]
-    pane = subprocess.run(asked, **options).stdout.decode().strip()  # type: ignore[call-overload]
+    pane = subprocess.run(asked, **how).stdout.decode().strip()  # type: ignore[call-overload]
     world.wait_event("agent.first_beat", name=name)
     return str(pane)
 
