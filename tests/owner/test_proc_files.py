@@ -36,6 +36,7 @@ def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[set[str], threading
 @pytest.fixture
 def sleeper() -> Iterator[str]:
     child = subprocess.Popen(["sleep", "1000"], cwd="/")
+    wait_for(lambda: Path(f"/proc/{child.pid}/cmdline").read_bytes(), "exec has laid its words out")
     yield str(child.pid)
     child.kill()
     child.wait()

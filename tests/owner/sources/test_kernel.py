@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.world import wait_for
 from watchdog.owner.sources import kernel
 
 NO_PID = 2**22 + 7  # over the largest pid that any kernel gives out
@@ -25,6 +26,8 @@ def test_a_process_is_told_with_its_words_and_when_it_began(tmp_path: Path) -> N
     before = time.time()
     with subprocess.Popen(["sleep", "1000"], cwd=tmp_path) as child:
         try:
+            # Popen returns once exec has closed its pipe; the kernel lays the words out a little later (fs/exec.c).
+            wait_for(lambda: Path(f"/proc/{child.pid}/cmdline").read_bytes(), "its words")
             seen = kernel.process(child.pid)
             assert seen is not None
             assert (seen.pid, seen.parent, seen.words) == (child.pid, os.getpid(), ("sleep", "1000"))
