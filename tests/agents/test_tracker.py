@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.control.office import Recorder as Kept
@@ -68,12 +68,43 @@ def test_messages_of_the_main_process_before_its_pid_is_registered_count_then(tm
         finally:
             tracker.close()
 
-    def us() -> Identity:
-        found = read_identity(os.getpid(), "host")
-        assert found is not None
-        return found
+    asyncio.run(story())
+
+
+def test_what_a_beat_asks_for_beside_itself_counts_once_its_sender_is_known(tmp_path: Path) -> None:
+    """Seen: an agent that asked for ten minutes before its pid was registered was killed after four seconds."""
+
+    async def story() -> None:
+        tracker = AgentTracker(Fleet(), NotifySockets(str(tmp_path)), Clock(), Kept())
+        try:
+            agent = Agent(Registration("a", "a", ME, "host", "boot"), Policy(), Status.STARTING)
+            path = tracker.sockets.open("a", ME)
+            tracker.admit(agent)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+                speaker.sendto(b"WATCHDOG=1\nEXTEND_TIMEOUT_USEC=600000000", path)
+                speaker.sendto(b"READY=1\nX_AGENT_STATE=working", path)
+                for _ in range(20):
+                    speaker.sendto(b"WATCHDOG=1\nX_AGENT_STATE=idle", path)
+                    tracker.sockets.drain("a")
+            subprocess.run(
+                [sys.executable, "-c", SAYS, "WATCHDOG=1\nEXTEND_TIMEOUT_USEC=1", path], check=True, timeout=60
+            )
+            tracker.sockets.drain("a")
+            assert agent.heartbeat.said.promised and not agent.heartbeat.ages.lease_left
+            agent.amend(replace(agent.reg, identity=us()))
+            tracker.identified(agent)
+            assert agent.heartbeat.ages.lease_left > timedelta(minutes=9)
+            assert agent.heartbeat.said.state is State.IDLE
+        finally:
+            tracker.close()
 
     asyncio.run(story())
+
+
+def us() -> Identity:
+    found = read_identity(os.getpid(), "host")
+    assert found is not None
+    return found
 
 
 def test_holders_of_the_former_socket_are_found_before_any_agent_is_taken_in(

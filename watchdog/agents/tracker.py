@@ -4,6 +4,7 @@ Both only change memory and bring the next sweep forward; nothing is decided her
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ from watchdog.agents.exit_watcher import ExitWatcher
 from watchdog.agents.fleet import Fleet
 from watchdog.agents.registration_backup import RegistrationBackup
 from watchdog.clock import Clock
+from watchdog.core.agent import Beat
 from watchdog.core.beat import beat_in
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity
@@ -33,6 +35,7 @@ WRAPPER = "agent-watchdog"  # comm of `run`
 # Seconds after our start until clients that beat by requests (HTTP, `run`) must have reconnected. A daemon that is
 # restarted again and again within that time receives none of their beats; that silence is not theirs.
 RECONNECTS = 5.0
+EARLY = 16  # messages kept for an agent until its main process is known; a program sends one or two by then
 DROP_SECONDS = 1.0  # by then an agent of root has had the time to drop its uid (gosu, setpriv)
 
 
@@ -74,7 +77,7 @@ class AgentTracker:
         self._panes = panes
         self._learning: set[asyncio.Task[None]] = set()
         self._forwarder = forwarder
-        self._early: dict[str, Message] = {}  # by agent: the last message that counts only if sent by its main process
+        self._early: dict[str, deque[Message]] = {}  # by agent: messages that came before its process was known
 
     def look_soon(self) -> None:
         """Bring the next sweep forward to now."""
@@ -157,9 +160,9 @@ class AgentTracker:
             asyncio.get_running_loop().call_later(DROP_SECONDS, self.follow_owner, agent)
             if self._panes is not None:
                 self._panes.find(agent)
-            early = self._early.pop(agent.agent_id, None)
-            if early is not None and early.pid == agent.identity.pid:
-                self._on_datagram(agent.agent_id, early)
+            for message in self._early.pop(agent.agent_id, ()):
+                if message.pid == agent.identity.pid:
+                    self._on_datagram(agent.agent_id, message)
         self.look_soon()
 
     async def _learn_wrapper(self, agent: Agent, main: Identity) -> None:
@@ -229,10 +232,9 @@ class AgentTracker:
         except BadRequest as error:
             self._reject(agent, str(error))
             return
-        if beat is None:
-            if agent.identity is None:  # READY=1 may arrive before the pid is registered
-                self._early[agent_id] = message
-        else:
+        if agent.identity is None:  # an orchestrator registers the pid after the start
+            self._keep(agent_id, message, beat)
+        if beat is not None:
             now = self._clock.now()
             if agent.heartbeat.rhythm.beats == 0:
                 self._log_event(agent, "agent.first_beat")
@@ -240,6 +242,16 @@ class AgentTracker:
             agent.heartbeat.sent_by(message.pid)
             if agent.owner.elsewhere is not None and self._forwarder is not None:
                 self._forwarder.forward(agent, message.data, main)
+
+    def _keep(self, agent_id: str, message: Message, beat: Beat | None) -> None:
+        """Keep messages from the first on that says more if the main process sent it; later ones may amend it."""
+        early = self._early.get(agent_id)
+        if early is None:
+            if not _says_more_from_main(message.data, beat):
+                return
+            early = self._early[agent_id] = deque(maxlen=EARLY)
+        if not early or early[-1] != message:
+            early.append(message)
 
     def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
         """Whether root started it and its process has dropped to that user by now."""
@@ -255,3 +267,11 @@ class AgentTracker:
         """Log a line on the account of its owner: one user may have any number of agents."""
         with logger.caused_by(agent.reg.owner_uid):
             self.log.event(event, exc_info=None, agent_id=agent.agent_id, name=agent.reg.name, **facts)
+
+
+def _says_more_from_main(data: bytes, beat: Beat | None) -> bool:
+    """Whether a message means more if the main process sent it: `READY=1`, or `EXTEND_TIMEOUT_USEC=` beside a beat."""
+    try:
+        return beat_in(data, True) != beat
+    except BadRequest:
+        return False
